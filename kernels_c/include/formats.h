@@ -1,0 +1,117 @@
+/* Tensor formats and device layouts. Written from ie/formats.py (c_header): do not edit. */
+#ifndef IE_FORMATS_H
+#define IE_FORMATS_H
+#include <stdint.h>
+
+enum ie_format {
+    IE_FMT_F32 = 0,
+    IE_FMT_F16 = 1,
+    IE_FMT_Q4_0 = 2,
+    IE_FMT_Q4_1 = 3,
+    IE_FMT_Q5_0 = 6,
+    IE_FMT_Q5_1 = 7,
+    IE_FMT_Q8_0 = 8,
+    IE_FMT_Q8_1 = 9,
+    IE_FMT_Q2_K = 10,
+    IE_FMT_Q3_K = 11,
+    IE_FMT_Q4_K = 12,
+    IE_FMT_Q5_K = 13,
+    IE_FMT_Q6_K = 14,
+    IE_FMT_Q8_K = 15,
+    IE_FMT_IQ2_XXS = 16,
+    IE_FMT_IQ2_XS = 17,
+    IE_FMT_IQ3_XXS = 18,
+    IE_FMT_IQ1_S = 19,
+    IE_FMT_IQ4_NL = 20,
+    IE_FMT_IQ3_S = 21,
+    IE_FMT_IQ2_S = 22,
+    IE_FMT_IQ4_XS = 23,
+    IE_FMT_I8 = 24,
+    IE_FMT_I16 = 25,
+    IE_FMT_I32 = 26,
+    IE_FMT_I64 = 27,
+    IE_FMT_F64 = 28,
+    IE_FMT_IQ1_M = 29,
+    IE_FMT_BF16 = 30,
+    IE_FMT_TQ1_0 = 34,
+    IE_FMT_TQ2_0 = 35,
+    IE_FMT_MXFP4 = 39,
+    IE_FMT_NVFP4 = 40,
+    IE_FMT_Q1_0 = 41,
+    IE_FMT_Q2_0 = 42,
+    IE_FMT_COUNT = 43
+};
+
+/* elements and bytes of a block, by format id; 0, 0 where no format has the id */
+typedef struct { uint16_t block, size; } ie_format_row;
+static const ie_format_row ie_formats[IE_FMT_COUNT] = {
+    [IE_FMT_F32] = {1, 4},
+    [IE_FMT_F16] = {1, 2},
+    [IE_FMT_Q4_0] = {32, 18},
+    [IE_FMT_Q4_1] = {32, 20},
+    [IE_FMT_Q5_0] = {32, 22},
+    [IE_FMT_Q5_1] = {32, 24},
+    [IE_FMT_Q8_0] = {32, 34},
+    [IE_FMT_Q8_1] = {32, 36},
+    [IE_FMT_Q2_K] = {256, 84},
+    [IE_FMT_Q3_K] = {256, 110},
+    [IE_FMT_Q4_K] = {256, 144},
+    [IE_FMT_Q5_K] = {256, 176},
+    [IE_FMT_Q6_K] = {256, 210},
+    [IE_FMT_Q8_K] = {256, 292},
+    [IE_FMT_IQ2_XXS] = {256, 66},
+    [IE_FMT_IQ2_XS] = {256, 74},
+    [IE_FMT_IQ3_XXS] = {256, 98},
+    [IE_FMT_IQ1_S] = {256, 50},
+    [IE_FMT_IQ4_NL] = {32, 18},
+    [IE_FMT_IQ3_S] = {256, 110},
+    [IE_FMT_IQ2_S] = {256, 82},
+    [IE_FMT_IQ4_XS] = {256, 136},
+    [IE_FMT_I8] = {1, 1},
+    [IE_FMT_I16] = {1, 2},
+    [IE_FMT_I32] = {1, 4},
+    [IE_FMT_I64] = {1, 8},
+    [IE_FMT_F64] = {1, 8},
+    [IE_FMT_IQ1_M] = {256, 56},
+    [IE_FMT_BF16] = {1, 2},
+    [IE_FMT_TQ1_0] = {256, 54},
+    [IE_FMT_TQ2_0] = {256, 66},
+    [IE_FMT_MXFP4] = {32, 17},
+    [IE_FMT_NVFP4] = {64, 36},
+    [IE_FMT_Q1_0] = {128, 18},
+    [IE_FMT_Q2_0] = {64, 18},
+};
+
+/* layouts: a tile of _ROWS rows by _BLOCK elements takes _SIZE bytes; a field starts at its offset */
+enum ie_layout {
+    IE_L_Q4_1X16 = 1,
+    IE_L_Q8_0X16 = 2,
+    IE_L_F32X16 = 3,
+    IE_L_F16X16 = 4,
+    IE_L_COUNT = 5
+};
+
+#define IE_L_Q4_1X16_ROWS 16
+#define IE_L_Q4_1X16_BLOCK 32
+#define IE_L_Q4_1X16_SIZE 320
+#define IE_L_Q4_1X16_D 0
+#define IE_L_Q4_1X16_M 32
+#define IE_L_Q4_1X16_Q 64
+
+#define IE_L_Q8_0X16_ROWS 16
+#define IE_L_Q8_0X16_BLOCK 32
+#define IE_L_Q8_0X16_SIZE 544
+#define IE_L_Q8_0X16_D 0
+#define IE_L_Q8_0X16_Q 32
+
+#define IE_L_F32X16_ROWS 16
+#define IE_L_F32X16_BLOCK 1
+#define IE_L_F32X16_SIZE 64
+#define IE_L_F32X16_V 0
+
+#define IE_L_F16X16_ROWS 16
+#define IE_L_F16X16_BLOCK 1
+#define IE_L_F16X16_SIZE 32
+#define IE_L_F16X16_V 0
+
+#endif
