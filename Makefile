@@ -1,0 +1,72 @@
+# Targets with a "##" comment are listed by `make help`.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?=
+VENV := .venv
+PY := $(VENV)/bin/python
+LIB := ie/lib/libie_cpu.so
+LIB_SOURCES := $(shell find kernels_c core_laws -type f) scripts/build_kernels.py
+STEP := scripts/step.sh
+
+export PROMPT ?= Name three primary colours and one thing of each.
+MODEL ?= smollm2-135m-instruct
+TESTS ?=
+
+.PHONY: help setup run test test-models check docs wheel clean distclean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):[^#]*##  *\(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do printf '%-20s %s\n' "$$name" "$$text"; done
+	@echo
+	@echo '  PYTHON=/path/to/python3   the interpreter for .venv (3.11 or newer)'
+	@echo '  PROMPT="..." MODEL=...    what "make run" asks, and whom (scripts/fetch_model.py --list)'
+	@echo '  TESTS="tests/unit -k x"   what "make test" runs'
+
+setup: $(VENV)/.installed  ## virtual environment in .venv, dependencies, compiled kernels
+
+run: setup  ## fetch a small model if it is not there, and let it answer a question
+	@model="$$($(PY) scripts/fetch_model.py $(MODEL))"; printf '\n> %s\n' "$$PROMPT"; $(VENV)/bin/ie-run "$$model" -cnv -p "$$PROMPT" -n 256 --temp 0 </dev/null
+
+test: setup  ## all tests that need no GPU and no model download
+	@$(PY) -m pytest -q $(TESTS)
+
+test-models: setup  ## tests with a downloaded model
+	@$(PY) scripts/fetch_model.py $(MODEL) >/dev/null
+	@$(PY) -m pytest -q -m model
+
+check: setup  ## style, types, import order, house rules, generated files
+	@$(STEP) "ruff" ruff $(PY) -m ruff check .
+	@$(STEP) "mypy" mypy $(PY) -m mypy
+	@$(STEP) "import order" imports $(PY) scripts/check_imports.py
+	@$(STEP) "house rules" rules $(PY) scripts/check_rules.py
+	@$(STEP) "generated files" generated $(PY) scripts/check_generated.py
+
+docs: setup  ## write the generated files and pages anew
+	@$(STEP) "generating" docs $(PY) scripts/generate.py
+
+wheel: setup  ## build a wheel into dist/
+	@$(STEP) "building the wheel" wheel $(PY) -m build --wheel --no-isolation --outdir dist .
+	@ls dist/*.whl
+
+clean:  ## remove what was built, except .venv and downloaded models
+	@rm -rf build dist ie/lib *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+	@rm -f $(VENV)/.installed
+
+distclean: clean  ## remove .venv too
+	@rm -rf $(VENV)
+
+$(VENV)/.dependencies: requirements.txt requirements-dev.txt scripts/setup_venv.sh
+	@$(STEP) "setting up $(VENV)" setup scripts/setup_venv.sh $(VENV) $(PYTHON)
+	@touch $@
+
+$(LIB): $(LIB_SOURCES) $(VENV)/.dependencies
+	@$(STEP) "building kernels" kernels $(PY) scripts/build_kernels.py --out $(@D)
+	@touch $@
+
+$(VENV)/.installed: pyproject.toml setup.py $(LIB)
+	@$(STEP) "installing ie" install $(PY) -m pip install --disable-pip-version-check --no-input -e . --no-build-isolation --no-deps
+	@touch $@
