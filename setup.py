@@ -36,7 +36,8 @@ def build_kernels(out: Path) -> None:
     if library.exists() and library.stat().st_mtime >= newest_source():
         return
     out.mkdir(parents=True, exist_ok=True)
-    subprocess.run([sys.executable, str(ROOT / "scripts" / "build_kernels.py"), "--out", str(out)], check=True, cwd=ROOT)
+    script = str(ROOT / "scripts" / "build_kernels.py")
+    subprocess.run([sys.executable, script, "--out", str(out)], check=True, cwd=ROOT)
 
 
 class BuildPy(build_py):

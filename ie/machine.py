@@ -1,0 +1,89 @@
+"""Facts about the machine this process runs on: cores, instruction sets, memory.
+
+Owns: reading /proc and /sys, and nothing measured. What is chosen from these facts is decided in ie/options.py
+by pure functions; what the compiled library itself supports is known to ie/native.py.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+# What each instruction set of the CPU kernels needs, as /proc/cpuinfo spells it. Best first.
+ISA_FLAGS: dict[str, frozenset[str]] = {
+    "avx512": frozenset({"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni", "fma", "f16c"}),
+    "avx2": frozenset({"avx2", "fma", "f16c"}),
+    "portable": frozenset(),
+}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a run can count on."""
+
+    arch: str
+    cpu_name: str
+    cores: int  # physical cores this process may use, a container's quota applied; at least 1
+    threads: int  # hardware threads this process may use
+    flags: frozenset[str]  # as in /proc/cpuinfo
+
+    @property
+    def isas(self) -> tuple[str, ...]:
+        """Instruction sets of the CPU kernels that this machine can execute, best first."""
+        return tuple(name for name, needed in ISA_FLAGS.items() if needed <= self.flags)
+
+
+def this_machine() -> Machine:
+    """Reads the facts; a fact that cannot be read gets its weakest value."""
+    name, flags = _cpuinfo()
+    usable = os.sched_getaffinity(0)
+    return Machine(
+        arch=platform.machine(),
+        cpu_name=name,
+        cores=max(1, min(_physical(usable), _quota())),
+        threads=len(usable),
+        flags=flags,
+    )
+
+
+def free_memory() -> int:
+    """Bytes that can be allocated without swapping, as the kernel estimates it; 0 when it does not say."""
+    for line in _read("/proc/meminfo").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _cpuinfo() -> tuple[str, frozenset[str]]:
+    name, flags = "unknown CPU", frozenset[str]()
+    for line in _read("/proc/cpuinfo").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "model name":
+            name = value.strip()
+        elif key.strip() in ("flags", "Features"):
+            flags = frozenset(value.split())
+            break
+    return name, flags
+
+
+def _physical(cpus: set[int]) -> int:
+    """Number of cores behind these hardware threads: threads that share a core count once."""
+    cores = {_read(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") or str(cpu) for cpu in cpus}
+    return len(cores)
+
+
+def _quota() -> int:
+    """Whole cores that the control group grants; a very large number when it sets no limit."""
+    words = _read("/sys/fs/cgroup/cpu.max").split()
+    if len(words) == 2 and words[0].isdigit() and words[1].isdigit() and int(words[1]) > 0:
+        return max(1, int(words[0]) // int(words[1]))
+    return 1 << 20

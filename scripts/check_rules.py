@@ -1,0 +1,134 @@
+"""Checks the house rules that no linter knows.
+
+Owns: the limits and words below. Sizes of files and functions, where the environment may be read, words that
+mark unfinished work, and documents that name files or flags which do not exist. Exits 1 with one line per offence.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+MAX_FILE_LINES = 800
+MAX_FUNCTION_LINES = 80
+SOURCE_SUFFIXES = {".py", ".c", ".h", ".sh"}
+# Tables of numbers are as long as they are.
+LONG_FILES = {"ie/iq_grids.py", "kernels_c/include/iq_grids.h", "LICENSE"}
+UNFINISHED = re.compile("|".join(("TO" + "DO", "FIX" + "ME", "X" * 3 + r"\b", "NotImplemented" + "Error")))
+ENVIRONMENT = re.compile(r"\bos\.environ\b|\bgetenv\b|\bos\.putenv\b")
+# The environment is read in one module. Tests and scripts set it for the processes that they start.
+ENVIRONMENT_MODULE = "ie/paths.py"
+ENVIRONMENT_SCOPE = ("ie/", "kernels_c/", "core_laws/")
+# The design says where things will stand; its paths and flags exist when the part that needs them does.
+FORWARD_LOOKING = {"docs/design.md"}
+# Flags of other programs that documents mention.
+FOREIGN_FLAGS = {"--check", "--flag", "--list", "--no-build-isolation", "--no-deps", "--out"}
+CODE_FOLDERS = ("ie/", "kernels_c/", "core_laws/", "scripts/", "tests/", "docs/", "tiny_models/", "benchmarks/")
+
+
+def tracked_files(root: Path) -> list[str]:
+    """Files that are or would be committed, as paths relative to the root."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout.splitlines()
+    return sorted(name for name in listed if (root / name).is_file())
+
+
+def long_functions(name: str, text: str) -> Iterator[str]:
+    """Functions of a Python file over the limit; of a C file, those that start and end in column one."""
+    if name.endswith(".py"):
+        for node in ast.walk(ast.parse(text, name)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or node.lineno) - node.lineno + 1
+                if length > MAX_FUNCTION_LINES:
+                    yield f"{name}:{node.lineno}: {node.name} has {length} lines, the limit is {MAX_FUNCTION_LINES}"
+    elif name.endswith((".c", ".h")):
+        start = 0
+        for number, line in enumerate(text.splitlines(), 1):
+            if line.rstrip().endswith("{") and not line[:1].isspace() and "(" in line:
+                start = number
+            elif line.startswith("}") and start:
+                if number - start + 1 > MAX_FUNCTION_LINES:
+                    length = number - start + 1
+                    yield f"{name}:{start}: a function of {length} lines, the limit is {MAX_FUNCTION_LINES}"
+                start = 0
+
+
+def check_source(name: str, text: str) -> Iterator[str]:
+    """Sizes, unfinished work and the environment in one source file."""
+    lines = text.splitlines()
+    if len(lines) > MAX_FILE_LINES and name not in LONG_FILES:
+        yield f"{name}: {len(lines)} lines, the limit is {MAX_FILE_LINES}"
+    if name not in LONG_FILES:
+        yield from long_functions(name, text)
+    for number, line in enumerate(lines, 1):
+        if UNFINISHED.search(line):
+            yield f"{name}:{number}: unfinished work: {line.strip()[:80]}"
+        if name.startswith(ENVIRONMENT_SCOPE) and name != ENVIRONMENT_MODULE and ENVIRONMENT.search(line):
+            yield f"{name}:{number}: reads the environment, which only {ENVIRONMENT_MODULE} may"
+
+
+def code_spans(text: str) -> Iterator[tuple[int, str]]:
+    """(line, text) of inline code and of lines in code blocks of a Markdown file."""
+    fenced = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        elif fenced or line.startswith("    "):
+            yield number, line
+        else:
+            for span in re.findall(r"`([^`]+)`", line):
+                yield number, span
+
+
+def check_document(root: Path, name: str, text: str, flags: Iterable[str]) -> Iterator[str]:
+    """Links, paths and flags in one Markdown file that lead nowhere."""
+    folder = (root / name).parent
+    for number, line in enumerate(text.splitlines(), 1):
+        for target in re.findall(r"\]\(([^)\s]+)\)", line):
+            path = target.split("#")[0]
+            if path and "://" not in path and not (folder / path).exists():
+                yield f"{name}:{number}: link to {target}, which does not exist"
+    if name in FORWARD_LOOKING:
+        return
+    known = set(flags) | FOREIGN_FLAGS
+    for number, span in code_spans(text):
+        for word in re.findall(r"[\w./-]+", span):
+            path = word.rstrip(".")
+            if path.startswith(CODE_FOLDERS) and not (root / path).exists():
+                yield f"{name}:{number}: names {path}, which does not exist"
+        for flag in re.findall(r"(?<![\w-])--[a-z][\w-]*", span):
+            if flag not in known:
+                yield f"{name}:{number}: names the flag {flag}, which no command has"
+
+
+def offences(root: Path, flags: Iterable[str]) -> list[str]:
+    """All offences in the files of a checkout."""
+    found: list[str] = []
+    flags = set(flags)
+    for name in tracked_files(root):
+        path = root / name
+        if path.suffix in SOURCE_SUFFIXES:
+            found += check_source(name, path.read_text())
+        elif path.suffix == ".md":
+            found += check_document(root, name, path.read_text(), flags)
+    return found
+
+
+def main() -> int:
+    sys.path.insert(0, str(ROOT))
+    from ie import options
+
+    found = offences(ROOT, options.all_flags())
+    for line in found:
+        print(line)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

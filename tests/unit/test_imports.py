@@ -1,0 +1,85 @@
+"""The import order of ie/, and that the core starts with numpy and cffi alone."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+check_imports = script("check_imports")
+
+
+def test_the_tree_keeps_the_order() -> None:
+    assert check_imports.offences(ROOT / "ie") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "offence"),
+    [
+        ("gguf.py", "from .engine import Engine", "imports ie.engine, which stands below it"),
+        ("gguf.py", "from ie.engine import Engine", "imports ie.engine"),
+        ("gguf.py", "from ie import engine", "imports ie.engine"),
+        ("gguf.py", "from . import engine", "imports ie.engine"),
+        ("gguf.py", "import ie.engine", "imports ie.engine"),
+        ("ops/add.py", "from ..engine import Engine", "imports ie.engine"),
+        ("ops/add.py", "from .. import engine", "imports ie.engine"),
+        ("gguf.py", "def f():\n    import rich", "imports rich, and the core may import only"),
+        ("gguf.py", "def f():\n    from .engine import Engine", "imports ie.engine"),
+        ("__init__.py", "from .errors import IeError", "imports ie.errors"),
+        ("novel.py", "", "novel has no place in ORDER"),
+    ],
+)
+def test_an_offence_is_found(tmp_path: Path, name: str, text: str, offence: str) -> None:
+    path = tmp_path / "ie" / name
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    found = check_imports.offences(tmp_path / "ie")
+    assert len(found) == 1 and offence in found[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("engine.py", "from .gguf import GgufFile\nimport numpy as np\nfrom cffi import FFI\nimport os.path"),
+        ("ops/add.py", "from .table import Op\nfrom . import table\nfrom ..errors import IeError"),
+        ("gguf.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import rich"),
+        ("cli/run.py", "def f():\n    import rich"),
+        ("__init__.py", "__version__ = '0'"),
+    ],
+)
+def test_what_is_allowed_passes(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / "ie" / name
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    assert check_imports.offences(tmp_path / "ie") == []
+
+
+def test_importing_the_core_loads_only_numpy_and_cffi() -> None:
+    names = [name for name in check_imports.ORDER if name in check_imports.CORE]
+    there = [n for n in names if (ROOT / "ie" / f"{n}.py").exists() or (ROOT / "ie" / n / "__init__.py").exists()]
+    program = (
+        "import importlib, sys\n"
+        f"for name in {there!r}: importlib.import_module('ie.' + name)\n"
+        "print(*sorted({m.partition('.')[0] for m in sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{program}"],
+                          capture_output=True, text=True)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    foreign = {"tokenizers", "jinja2", "sentencepiece", "google", "rich", "prompt_toolkit", "gguf", "huggingface_hub"}
+    assert not foreign & set(done.stdout.split())
+    assert "numpy" in done.stdout.split()
