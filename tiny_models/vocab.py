@@ -99,7 +99,7 @@ def bpe(n_vocab: int) -> dict[str, object]:
 
 
 def spm(n_vocab: int) -> dict[str, object]:
-    """SentencePiece-style: unk, bos, eos, 256 byte tokens, single characters, then merges scored by minus their rank."""
+    """SentencePiece-style: unk, bos, eos, 256 byte tokens, then merges and letters with falling scores."""
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{b:02X}>" for b in range(256))]
     types = [UNKNOWN, CONTROL_TYPE, CONTROL_TYPE] + [BYTE] * 256
     if n_vocab < len(tokens):
