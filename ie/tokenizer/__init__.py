@@ -1,0 +1,72 @@
+"""Text ↔ token ids, as the GGUF file's own vocabulary defines it; chat templates.
+
+Owns: the interface and `load`. A file per task behind it: vocab.py reads and validates the metadata, pretokenizers.py
+is the table of pre-tokenizers, special.py cuts text at special tokens, bpe.py and spm.py encode what lies between,
+codec.py puts these together, stream.py decodes token by token, chat.py renders messages.
+
+Importing this needs numpy only; `tokenizers`, `sentencepiece` and `jinja2` are imported when text is first encoded or
+a chat template first rendered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from ie.errors import TokenizerError
+from ie.gguf import GgufFile
+from ie.tokenizer.chat import apply_chat_template, encode_chat
+from ie.tokenizer.codec import NoTokenizer, VocabTokenizer
+from ie.tokenizer.stream import StopMatcher, TextStream
+from ie.tokenizer.vocab import NO_MODEL, read_vocab
+
+__all__ = ["StopMatcher", "TextStream", "Tokenizer", "apply_chat_template", "encode_chat", "load"]
+
+
+class Tokenizer(Protocol):
+    """What the rest of the engine knows of a tokenizer. All ids lie in 0 … n_vocab − 1."""
+
+    n_vocab: int
+    bos_id: int | None
+    eos_id: int | None
+    eog_ids: frozenset[int]  # any of these ends generation
+    add_bos: bool
+    add_eos: bool
+    chat_template: str | None
+    suppress_ids: tuple[int, ...]  # never to be sampled
+
+    def encode(self, text: str | bytes, *, add_special: bool = True, parse_special: bool = True) -> list[int]: ...
+
+    def text(self, token: int) -> bytes: ...
+
+    def piece(self, id: int, *, special: bool = False) -> bytes: ...
+
+    def decode(self, ids: Iterable[int], *, special: bool = False, remove_special: bool = False) -> str: ...
+
+    def stream(self, *, special: bool = False) -> TextStream: ...
+
+
+def load(gguf: GgufFile) -> Tokenizer:
+    """The tokenizer of a file; the file may be closed afterwards. Raises TokenizerError naming file and key."""
+    model = gguf.metadata.get("tokenizer.ggml.model", "none")
+    if not isinstance(model, str):
+        raise TokenizerError(f"{gguf.path}: tokenizer.ggml.model: expected a string, found {model!r}")
+    if model in NO_MODEL:
+        return NoTokenizer(_vocab_size(gguf), gguf.path)
+    template = gguf.metadata.get("tokenizer.chat_template")
+    if template is not None and not isinstance(template, str):
+        raise TokenizerError(f"{gguf.path}: tokenizer.chat_template: expected a string, found {template!r}")
+    return VocabTokenizer(read_vocab(gguf, model), template)
+
+
+def _vocab_size(gguf: GgufFile) -> int:
+    key = f"{gguf.metadata.get('general.architecture', '')}.vocab_size"
+    size = gguf.metadata.get(key)
+    if size is None:
+        embedding = gguf.tensors.get("token_embd.weight")
+        if embedding is None or len(embedding.shape) != 2:
+            raise TokenizerError(f"{gguf.path}: no tokenizer, and neither {key} nor token_embd.weight gives its size")
+        size = embedding.shape[1]
+    if isinstance(size, bool) or not isinstance(size, int) or not 0 < size < 1 << 31:
+        raise TokenizerError(f"{gguf.path}: {key}: expected a positive 32-bit integer, found {size!r}")
+    return size
