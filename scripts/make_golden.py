@@ -21,7 +21,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.golden_format import pack_top  # noqa: E402
+from tests.golden_format import log_softmax, pack_top  # noqa: E402
 from tiny_models import make_tiny  # noqa: E402
 
 N_TOKENS, POSITIONS = 40, [0, 1, 5, 17, 30, 39]
@@ -128,6 +128,33 @@ def make_model_golden(out: Path, model: Path, text: Path) -> None:
     np.savez_compressed(out / "smollm2_persuasion.npz", tokens=np.asarray(tokens, np.int32), **packed)
 
 
+def make_greedy_golden(out: Path, model: Path) -> None:
+    """Greedy tokens after the recorded prompts, and at each of them the eight best log-probabilities.
+
+    Flash attention is on, as it was when greedy.json was recorded: the texts are the same only then, see
+    tests/model/test_smollm2.py.
+    """
+    import llama_cpp as lc
+
+    cases = json.loads((out / "greedy.json").read_text(encoding="utf-8"))["models"]["SmolLM2-135M-Instruct.Q4_1"]
+    llm = lc.Llama(str(model), n_ctx=512, n_threads=2, verbose=False, logits_all=True, flash_attn=True)
+    tokens = np.full((len(cases), 40), -1, np.int32)
+    top_ids, top_logp = np.zeros((len(cases), 40, 8), np.uint16), np.zeros((len(cases), 40, 8), np.float16)
+    for row, case in enumerate(cases):
+        llm.reset()
+        prompt = llm.tokenize(case["prompt"].encode(), add_bos=False, special=True)
+        for i, token in enumerate(llm.generate(prompt, temp=0, reset=True)):
+            logp = log_softmax(llm.scores[len(prompt) + i - 1])
+            best = np.argsort(-logp, kind="stable")[:8]
+            tokens[row, i], top_ids[row, i], top_logp[row, i] = token, best, logp[best]
+            if i == 39 or token in (llm.token_eos(), 0):
+                break
+        text = llm.detokenize([t for t in tokens[row].tolist() if t >= 0]).decode("utf-8", errors="replace")
+        if text.strip()[:40] != case["text"].strip()[:40]:
+            print(f"differs from greedy.json: {case['prompt']!r} {text!r}", file=sys.stderr)
+    np.savez_compressed(out / "smollm2_greedy.npz", tokens=tokens, top_ids=top_ids, top_logp=top_logp)
+
+
 def main() -> int:
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("--out", type=Path, default=ROOT / "tests" / "golden")
@@ -137,6 +164,7 @@ def main() -> int:
     make_tiny_golden(args.out)
     if args.model:
         make_model_golden(args.out, args.model, args.out / "persuasion.txt")
+        make_greedy_golden(args.out, args.model)
     return 0
 
 

@@ -5,6 +5,11 @@ What llama.cpp computed is committed in tests/golden: greedy continuations, perp
 the first 512 positions of a novel its most likely and some drawn tokens, from which the KL divergence is estimated
 without bias (tests/golden_format.py says how). Where llama-cpp-python is installed the full divergence is measured
 too. For scale: llama.cpp with and without its half-precision attention differs by 0.0039, from float64 by 0.0034.
+
+Why equal texts are not the only test of greedy decoding: rounding activations to 8 bits is discontinuous, so the least
+change of arithmetic is a new sample of that rounding noise after a few layers. llama.cpp itself with the base of its
+rotary embedding changed by one part in 300000 reproduces 4 to 6 of its own 8 texts, without flash attention 5. So the
+tokens are also judged teacher-forced: along llama.cpp's own path the best token may differ only at a near tie.
 """
 
 from __future__ import annotations
@@ -27,6 +32,7 @@ GREEDY = json.loads((GOLDEN / "greedy.json").read_text(encoding="utf-8"))["model
 PERPLEXITY = json.loads((GOLDEN / "perplexity.json").read_text(encoding="utf-8"))["models"][NAME]["persuasion"]
 CLI_END = " [end of text]"
 N_PREDICT, N_EQUAL = 40, 40
+NEAR_TIE = 0.75
 WINDOW, N_WINDOWS = 512, 8
 
 
@@ -135,6 +141,25 @@ def test_greedy_texts(engine: Any, tokenizer: Any) -> None:
         (c["prompt"], ours[c["prompt"]], c["text"]) for c in GREEDY if not agrees(ours[c["prompt"]], c["text"])
     ]
     assert len(different) <= 1, different
+
+
+def test_greedy_tokens_differ_only_at_near_ties(engine: Any, tokenizer: Any) -> None:
+    """llama.cpp's lead over our choice is at most NEAR_TIE nats wherever they differ, and they differ rarely."""
+    with np.load(GOLDEN / "smollm2_greedy.npz") as npz:
+        tokens, top_ids, top_logp = npz["tokens"], npz["top_ids"], npz["top_logp"].astype(np.float64)
+    n_equal = n_all = 0
+    for row, case in enumerate(GREEDY):
+        path = [t for t in tokens[row].tolist() if t >= 0]
+        prompt = tokenizer.encode(case["prompt"])
+        chosen = _forward(engine, prompt + path[:-1])[len(prompt) - 1 :].argmax(axis=1)
+        for i, (ours, theirs) in enumerate(zip(chosen.tolist(), path, strict=True)):
+            n_all += 1
+            n_equal += ours == theirs
+            known = dict(zip(top_ids[row, i].tolist(), (top_logp[row, i, 0] - top_logp[row, i]).tolist(), strict=True))
+            lead = known.get(ours, float("inf"))
+            assert lead <= NEAR_TIE, f"{case['prompt']!r} + {i}: token {ours}, expected {theirs}, which leads by {lead}"
+    assert n_all > 280
+    assert n_equal >= 0.9 * n_all, f"{n_equal} of {n_all} best tokens are equal"
 
 
 def test_text_has_the_stored_tokens(text_tokens: list[int], stored: dict[str, Any]) -> None:
