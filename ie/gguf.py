@@ -297,7 +297,7 @@ class GgufFile:
         """
         parts: list[_Part] = []
         try:
-            first = _open_part(os.fspath(path), 0, parts)
+            first = _open_part(os.fsdecode(path), 0, parts)
             _refuse_other_kinds(first)
             _open_other_parts(first, parts)
             return cls(parts)
@@ -458,17 +458,13 @@ def _read_header(cursor: _Cursor) -> tuple[int, int]:
         cursor.fail(f"GGUF version {version}: expected {' or '.join(map(str, VERSIONS))}; {advice}", 4)
     cursor.part.version = version
     n_tensors, n_records = cursor.u64(), cursor.u64()
-    left = cursor.end - cursor.position
-    for count, what, smallest, at in (
-        (n_tensors, "tensors", MIN_TENSOR, 8),
-        (n_records, "metadata records", MIN_RECORD, 16),
-    ):
-        if count * smallest > left:
-            cursor.fail(
-                f"{count:,} {what} declared, which need at least {count * smallest:,} bytes: {left:,} follow. "
-                "The file is damaged or its download incomplete",
-                at,
-            )
+    left, least = cursor.end - cursor.position, n_records * MIN_RECORD + n_tensors * MIN_TENSOR
+    if least > left:
+        cursor.fail(
+            f"{n_tensors:,} tensors and {n_records:,} metadata records are declared, at least {least:,} bytes: "
+            f"{left:,} follow. The file is damaged or its download incomplete",
+            8,
+        )
     return n_tensors, n_records
 
 

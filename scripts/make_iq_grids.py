@@ -98,8 +98,8 @@ def pack(grid: np.ndarray, values: tuple[int, ...]) -> str:
     return base64.b64encode(np.packbits(bits.astype(np.uint8).ravel(), bitorder="little").tobytes()).decode()
 
 
-def main() -> None:
-    """Write the file beside the other modules of ``ie``."""
+def module_text() -> str:
+    """The whole text of ie/iq_grids.py."""
     body = []
     for name, values in GRIDS:
         grid = read_grid(name)
@@ -108,8 +108,12 @@ def main() -> None:
         )
         body += [f'            "{line}"\n' for line in textwrap.wrap(pack(grid, values), 104)]
         body.append("        ),\n    ),\n")
-    target = Path(__file__).resolve().parent.parent / "ie" / "iq_grids.py"
-    target.write_text(HEAD + "".join(body) + TAIL)
+    return HEAD + "".join(body) + TAIL
+
+
+def main() -> None:
+    """Write the file beside the other modules of ``ie``."""
+    (Path(__file__).resolve().parent.parent / "ie" / "iq_grids.py").write_text(module_text())
 
 
 if __name__ == "__main__":
