@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+import mmap
 import os
 import re
 import socket
@@ -17,7 +18,8 @@ import numpy as np
 import pytest
 
 from ie.errors import GgufError
-from ie.gguf import GgufArray, GgufFile
+from ie.formats import get_format
+from ie.gguf import GgufArray, GgufFile, TensorInfo
 from tests import gguf_bytes as w
 
 ARCH = w.record("general.architecture", w.STRING, "llama")
@@ -366,6 +368,32 @@ def test_release_and_close(tmp_path: Path) -> None:
     for call in (file.tensors["a"].data, file.tensors["a"].release, file.get_array("k").numpy):
         with pytest.raises(GgufError, match="has been closed"):
             call()
+
+
+class AdviceRecorder:
+    """Stands for a part and its mapping."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[int, int, int]] = []
+
+    def buffer(self) -> AdviceRecorder:
+        return self
+
+    def madvise(self, option: int, start: int, length: int) -> None:
+        self.calls.append((option, start, length))
+
+
+def test_release_leaves_neighbours_alone() -> None:
+    page = mmap.PAGESIZE
+    for offset, nbytes, expected in (
+        (page + 32, 3 * page, [(2 * page, 2 * page)]),
+        (2 * page, page, [(2 * page, page)]),
+        (page + 32, 2 * page - 64, []),
+        (32, 64, []),
+    ):
+        part = AdviceRecorder()
+        TensorInfo("a", (nbytes,), get_format(24), nbytes, offset, 0, part).release()  # type: ignore[arg-type]
+        assert part.calls == [(mmap.MADV_DONTNEED, *span) for span in expected]
 
 
 def open_mappings(path: Path) -> int:
