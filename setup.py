@@ -33,7 +33,8 @@ def newest_source() -> float:
 def build_kernels(out: Path) -> None:
     """Compile into `out`, unless the library there is newer than every source."""
     library = out / LIBRARY
-    if library.exists() and library.stat().st_mtime >= newest_source():
+    whole = library.exists() and (out / "host.cdef").exists()
+    if whole and library.stat().st_mtime >= newest_source():
         return
     out.mkdir(parents=True, exist_ok=True)
     script = str(ROOT / "scripts" / "build_kernels.py")
@@ -49,8 +50,9 @@ class BuildPy(build_py):
 
     def get_outputs(self, include_bytecode: bool = True) -> list[str]:
         outputs = list(super().get_outputs(include_bytecode))
-        library = str(Path(self.build_lib) / "ie" / "lib" / LIBRARY)
-        return outputs if self.editable_mode or library in outputs else [*outputs, library]
+        if self.editable_mode:
+            return outputs
+        return outputs + [str(path) for path in (Path(self.build_lib) / "ie" / "lib").glob("*")]
 
 
 class BdistWheel(bdist_wheel):

@@ -1,0 +1,128 @@
+"""One answer: tokens from the engine, text to the console, until something ends it.
+
+Owns: the order of that work (stop texts, incomplete UTF-8, the end tokens), its timing, and Ctrl-C during it. Does not
+own where the prompt comes from, nor what is said about the result.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ..errors import ResourceError
+from ..options import Options
+from .dump import LogitsDump
+from .session import Logits, MaskedSampler, SamplerLike, Session, forbidden_tokens
+from .summary import Timing
+
+ROOM_FOR_ANSWER = 256  # tokens, in the context length that an error message proposes
+
+Reason = Literal["end", "limit", "context", "stop", "interrupt"]
+
+
+@dataclass
+class Answer:
+    """What came out."""
+
+    ids: list[int] = field(default_factory=list)
+    text: str = ""
+    reason: Reason = "end"
+    timing: Timing = Timing()
+
+    @property
+    def note(self) -> str:
+        """For the summary: why the text ended, where the reader would wonder."""
+        return {"context": "ended: the context is full (-c)", "interrupt": "interrupted"}.get(self.reason, "")
+
+
+def check_length(n_prompt: int, session: Session) -> None:
+    """ResourceError when the prompt does not fit into the context."""
+    n_ctx = session.engine.n_ctx
+    if n_prompt <= n_ctx:
+        return
+    if n_prompt <= session.trained_context:
+        hint = f"Give it -c {min(n_prompt + ROOM_FOR_ANSWER, session.trained_context)}, or shorten it"
+    else:
+        hint = f"This model was made for {session.trained_context:,}: shorten the prompt"
+    raise ResourceError(f"the prompt has {n_prompt:,} tokens and the context holds {n_ctx:,}. {hint}")
+
+
+def sampler_for(session: Session, chosen: Options, seed: int) -> SamplerLike:
+    """The sampler that the options ask for, with what must never be drawn."""
+    sampler = session.make_sampler(chosen, seed)
+    forbidden = forbidden_tokens(chosen, session.tokenizer)
+    return MaskedSampler(sampler, sorted(forbidden)) if forbidden else sampler
+
+
+def answer(
+    session: Session,
+    seq: Any,
+    prompt: Sequence[int],
+    chosen: Options,
+    seed: int,
+    emit: Callable[[str], None],
+    *,
+    emit_id: Callable[[int], None] | None = None,
+    dump: LogitsDump | None = None,
+) -> Answer:
+    """Feeds `prompt` (at least one token, on top of what `seq` holds) and generates.
+
+    `emit` gets each piece of text as soon as it is certain, `emit_id` each token. Ctrl-C ends it and is reported in
+    the result; after that `seq` is in an unknown state. Exceptions of `emit` pass through.
+    """
+    from ..tokenizer import StopMatcher
+
+    result = Answer()
+    engine, tokenizer = session.engine, session.tokenizer
+    stream, matcher = tokenizer.stream(), StopMatcher(chosen.stop)
+    eog = frozenset[int]() if chosen.ignore_eos else tokenizer.eog_ids
+    limit = chosen.n_predict if chosen.n_predict >= 0 else engine.n_ctx
+    start = first = last = time.monotonic()
+
+    def out(text: str) -> None:
+        if text:
+            result.text += text
+            emit(text)
+
+    def on_logits(logits: Logits) -> None:
+        assert dump is not None
+        dump.add(seq.tokens[dump.rows : dump.rows + len(logits)], logits)
+
+    try:
+        tokens = session.generate(
+            engine,
+            seq,
+            list(prompt),
+            sampler_for(session, chosen, seed),
+            max_tokens=limit,
+            eog_ids=eog,
+            on_logits=on_logits if dump is not None else None,
+        )
+        result.reason = "limit"
+        for token in tokens:
+            last = time.monotonic()
+            first = first if result.ids else last
+            result.ids.append(token)
+            if emit_id is not None:
+                emit_id(token)
+            if token in eog:
+                result.reason = "end"
+                break
+            out(matcher.push(stream.push(token)))
+            if matcher.stopped:
+                result.reason = "stop"
+                break
+        else:
+            if len(result.ids) < limit or chosen.n_predict < 0:
+                result.reason = "context"
+        if not matcher.stopped:
+            out(matcher.push(stream.flush()))
+            out(matcher.flush())
+    except KeyboardInterrupt:
+        result.reason = "interrupt"
+    steps = max(0, len(result.ids) - 1)
+    prompt_seconds = (first if result.ids else time.monotonic()) - start
+    result.timing = Timing(len(prompt), prompt_seconds, len(result.ids), steps, last - first)
+    return result

@@ -1,0 +1,196 @@
+"""A conversation: messages, the chat template, commands that start with a slash.
+
+Owns: the list of messages, what of it the engine already holds, and the loop at the terminal. Reading a line is a
+function that it is given, so that tests need no terminal.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .. import paths
+from ..errors import IeError, OptionError
+from ..options import Options
+from .answer import Answer, answer, check_length
+from .console import Console
+from .dump import AtomicFile
+from .session import Session
+from .summary import Timing, summary
+
+HELP = """\
+/reset    forget the conversation
+/regen    answer the last message again, differently
+/save F   write the conversation to a file
+/stats    times of the last answer
+/exit     leave (or Ctrl-D)
+A line that ends in \\ goes on in the next. Ctrl-C ends an answer."""
+
+ReadLine = Callable[[str], str]  # prompt → line; EOFError at the end, KeyboardInterrupt for Ctrl-C
+
+
+class Conversation:
+    """Messages so far and the sequence that holds them."""
+
+    def __init__(self, session: Session, chosen: Options, seed: int, console: Console) -> None:
+        if session.tokenizer.chat_template is None:
+            raise OptionError("the model has no chat template: give a text to continue with -p, without -cnv")
+        self._session, self._chosen, self._seed, self._console = session, chosen, seed, console
+        self._seq: Any = session.engine.new_sequence()
+        self._answers = 0
+        self.messages: list[dict[str, str]] = []
+        self.total = Timing()
+        self.last: Answer | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets everything but the system message."""
+        system = self._chosen.system
+        self.messages = [{"role": "system", "content": system}] if system is not None else []
+
+    def encode(self) -> list[int]:
+        """The whole conversation as token ids, ready for the next answer."""
+        from ..tokenizer import encode_chat
+
+        return encode_chat(self._session.tokenizer, self.messages)
+
+    def say(self, text: str) -> Answer:
+        """Adds a message and streams the answer to it. After an error the message is not part of the conversation."""
+        self.messages.append({"role": "user", "content": text})
+        try:
+            return self._reply()
+        except BaseException:
+            del self.messages[-1]
+            raise
+
+    def regenerate(self) -> Answer:
+        """Takes the last answer back and gives another one. OptionError when there is none."""
+        if not self.messages or self.messages[-1]["role"] != "assistant":
+            raise OptionError("there is no answer to give again")
+        before = self.messages.pop()
+        try:
+            return self._reply()
+        except BaseException:
+            self.messages.append(before)
+            raise
+
+    def _reply(self) -> Answer:
+        ids = self.encode()
+        check_length(len(ids), self._session)
+        keep = min(_common(self._seq.tokens, ids), len(ids) - 1)
+        self._seq.truncate(keep)
+        # Each answer has random numbers of its own, or asking again would give the same text.
+        seed = (self._seed + self._answers) % 2**64
+        result = answer(self._session, self._seq, ids[keep:], self._chosen, seed, self._console.text)
+        self._answers += 1
+        self.total += result.timing
+        self.last = result
+        self.messages.append({"role": "assistant", "content": result.text})
+        if result.reason == "interrupt":
+            # A step may have been cut short anywhere; what it left behind is not trusted.
+            self._seq.close()
+            self._seq = self._session.engine.new_sequence()
+        return result
+
+    def save(self, path: str) -> None:
+        """Writes the conversation as Markdown."""
+        text = "".join(f"## {m['role']}\n\n{m['content'].strip()}\n\n" for m in self.messages)
+        with AtomicFile(path) as target:
+            target.file.write(text.encode("utf-8", "surrogateescape"))
+            target.commit()
+
+    def summary(self, timing: Timing, note: str = "") -> str:
+        session = self._session
+        bandwidth = session.bandwidth() if timing.decode_steps else 0.0
+        return summary(session.load_seconds, timing, session.weight_bytes, bandwidth, note)
+
+
+def _common(a: Sequence[int], b: Sequence[int]) -> int:
+    """Length of the common beginning."""
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def read_message(read_line: ReadLine) -> str:
+    """One message: lines joined while they end in a backslash."""
+    lines = [read_line("> ")]
+    while lines[-1].endswith("\\"):
+        lines[-1] = lines[-1][:-1]
+        lines.append(read_line("… "))
+    return "\n".join(lines)
+
+
+def talk(conversation: Conversation, console: Console, read_line: ReadLine) -> None:
+    """The loop at the terminal, until /exit or the end of the input."""
+    while True:
+        try:
+            text = read_message(read_line)
+        except EOFError:
+            return
+        except KeyboardInterrupt:
+            console.line("(/exit or Ctrl-D leaves)")
+            continue
+        if not text.strip():
+            continue
+        try:
+            if text.startswith("/"):
+                if not _command(conversation, console, text):
+                    return
+                continue
+            conversation.say(text)
+            console.end_text()
+        except KeyboardInterrupt:
+            console.end_text()
+        except (IeError, OSError) as error:
+            console.error(str(error))
+
+
+def _command(conversation: Conversation, console: Console, text: str) -> bool:
+    """Carries out a line that starts with a slash; False when it ends the conversation."""
+    name, _, rest = text.strip().partition(" ")
+    rest = rest.strip()
+    if name == "/save" and rest:
+        conversation.save(rest)
+        console.line(f"saved to {rest}")
+    elif name == "/save":
+        console.line("/save needs the name of a file")
+    elif rest:
+        console.line(f"{name} takes no argument")
+    elif name == "/exit":
+        return False
+    elif name == "/reset":
+        conversation.reset()
+        console.line("the conversation is forgotten")
+    elif name == "/regen":
+        conversation.regenerate()
+        console.end_text()
+    elif name == "/stats":
+        last = conversation.last
+        console.line(conversation.summary(last.timing, last.note) if last else "no answer yet")
+    elif name == "/help":
+        for line in HELP.splitlines():
+            console.line(line)
+    else:
+        console.line(f"unknown command {name}. /help lists them; a message may start with a space and a slash")
+    return True
+
+
+def terminal_reader(console: Console) -> ReadLine:
+    """Lines from the terminal, edited, with a history that is kept in the cache folder where that can be written."""
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+    from prompt_toolkit.output import create_output
+
+    history: History = InMemoryHistory()
+    path = paths.cache_dir() / "history"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Messages are nobody else's business.
+        os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))
+        history = FileHistory(str(path))
+    except OSError as error:
+        console.note(f"{path}: {error.strerror}: the history is not kept")
+    # The prompt goes to stderr: stdout carries the answers alone, also when it is redirected.
+    session: PromptSession[str] = PromptSession(history=history, output=create_output(stdout=sys.stderr))
+    return session.prompt

@@ -1,0 +1,97 @@
+"""Files that appear whole or not at all, and logits written as such files.
+
+Owns: `AtomicFile` and the two formats of --dump-logits. Rows are written as they come, so memory does not grow with
+the number of positions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from ..errors import ResourceError
+from .session import Logits
+
+_NPY_HEADER_BYTES = 128
+
+
+class AtomicFile:
+    """A file that takes its name only on commit(); leaving the `with` block without it removes what was written.
+
+    Until then it stands beside its place as NAME.PID.part. ResourceError when the name belongs to something that is
+    not a regular file, since that would be replaced.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(os.path.realpath(path))
+        with contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISREG(self.path.stat().st_mode):
+                raise ResourceError(f"{path}: not a regular file: name a file that may be replaced")
+        self._part = self.path.with_name(f"{self.path.name}.{os.getpid()}.part")
+        self.file = self._part.open("wb")
+        self._committed = False
+
+    def commit(self) -> None:
+        """Everything is written: the file takes its name."""
+        self.file.close()
+        os.replace(self._part, self.path)
+        self._committed = True
+
+    def __enter__(self) -> AtomicFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        if not self._committed:
+            # Closing flushes, which fails again where the disk is full; the first error is the one to report.
+            with contextlib.suppress(OSError):
+                self.file.close()
+            self._part.unlink(missing_ok=True)
+
+
+def npy_header(rows: int, columns: int) -> bytes:
+    """Header of a version 1.0 .npy file of float32 [rows, columns], always 128 bytes, so that it can be rewritten."""
+    text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {columns}), }}"
+    body = text.ljust(_NPY_HEADER_BYTES - 11) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(body).to_bytes(2, "little") + body.encode("ascii")
+
+
+class LogitsDump:
+    """--dump-logits: the logits of consecutive positions from 0, one row for each token that was computed."""
+
+    def __init__(self, path: str, n_vocab: int) -> None:
+        self._npy = path.endswith(".npy")
+        self._n_vocab = n_vocab
+        self._target = AtomicFile(path)
+        self.rows = 0
+        if self._npy:
+            self._target.file.write(npy_header(0, n_vocab))
+
+    def add(self, tokens: Sequence[int], logits: Logits) -> None:
+        """logits [n, vocabulary] after each of n tokens, which follow those of the last call."""
+        assert logits.shape == (len(tokens), self._n_vocab), (logits.shape, len(tokens), self._n_vocab)
+        if self._npy:
+            self._target.file.write(np.ascontiguousarray(logits, dtype="<f4").data)
+        else:
+            for number, (token, row) in enumerate(zip(tokens, logits, strict=True), self.rows):
+                values = " ".join(map("{:.9g}".format, row.tolist()))
+                self._target.file.write(f"{number} {token} {values}\n".encode("ascii"))
+        self.rows += len(tokens)
+
+    def commit(self) -> None:
+        """The run is over: completes the file and gives it its name."""
+        if self._npy:
+            self._target.file.seek(0)
+            self._target.file.write(npy_header(self.rows, self._n_vocab))
+        self._target.commit()
+
+    def __enter__(self) -> LogitsDump:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self._target.__exit__(kind, value, tb)

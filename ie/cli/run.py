@@ -1,0 +1,159 @@
+"""`ie-run`: text from a model.
+
+Owns: the course of a run, from options to exit status. What each stage does stands in its own module: task (which
+prompt), load and session (the model), answer (one generation), chat (a conversation), summary, info.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .. import __version__, options
+from ..errors import OptionError
+from ..options import Options
+from . import console as console_module
+from .answer import answer, check_length
+from .chat import Conversation, ReadLine, read_message, talk, terminal_reader
+from .console import INTERRUPTED, OK, Console
+from .dump import LogitsDump
+from .session import Loader, Session, fresh_seed
+from .summary import Timing, summary
+from .task import Task, as_text, flag_of, parse_ids, plan, read_prompt
+
+COMMAND = "ie-run"
+
+
+def main(argv: Sequence[str] | None = None, loader: Loader | None = None) -> int:
+    """Entry point; returns the exit status. Tests give a loader of their own."""
+    words = sys.argv[1:] if argv is None else argv
+    return console_module.run(COMMAND, words, lambda console, args: _main(console, args, loader))
+
+
+def _main(console: Console, argv: Sequence[str], loader: Loader | None) -> int:
+    chosen = options.parse(COMMAND, argv)
+    if chosen.help:
+        console.text(options.help_text(COMMAND))
+        return OK
+    if chosen.version:
+        console.text(f"{COMMAND} {__version__}\n")
+        return OK
+    task = plan(chosen, sys.stdin is not None and sys.stdin.isatty())
+    if chosen.info:
+        return _info(console, chosen)
+    data = read_prompt(chosen, task)
+    if task.chat and task.source != "none" and not data.strip():
+        raise OptionError(f"{flag_of(task.source)}: the prompt is empty")
+    seed = options.resolve_seed(chosen.seed, fresh_seed)
+    session = (loader or _default_loader())(chosen)
+    try:
+        for note in (*session.notes, f"seed {seed}" + (" (random)" if chosen.seed < 0 else "")):
+            console.note(note)
+        run = Run(console, chosen, task, session, seed)
+        return run.conversation(data) if task.interactive else run.single(data)
+    finally:
+        session.engine.close()
+
+
+def _default_loader() -> Loader:
+    from .load import load
+
+    return load
+
+
+def _info(console: Console, chosen: Options) -> int:
+    from ..gguf import GgufFile
+    from . import info
+
+    assert chosen.model is not None
+    with GgufFile.open(chosen.model) as gguf:
+        for line in info.lines(gguf):
+            console.text(line + "\n")
+    return OK
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run after loading."""
+
+    console: Console
+    chosen: Options
+    task: Task
+    session: Session
+    seed: int
+
+    def conversation(self, data: bytes) -> int:
+        """Messages from the terminal; the first one may have come with the command line."""
+        conversation = Conversation(self.session, self.chosen, self.seed, self.console)
+        read_line: ReadLine = terminal_reader(self.console)
+        if data:
+            conversation.say(as_text(data, flag_of(self.task.source)))
+            self.console.end_text()
+        talk(conversation, self.console, read_line)
+        return self._finish(conversation.total, "")
+
+    def single(self, data: bytes) -> int:
+        """One answer, or with -n 0 none."""
+        ids = self._chat_ids(data) if self.task.chat else self._raw_ids(data)
+        check_length(len(ids), self.session)
+        if self.chosen.dump_logits is None:
+            return OK if self.chosen.n_predict == 0 else self._answer(data, ids, None)
+        with LogitsDump(self.chosen.dump_logits, self.session.engine.n_vocab) as dump:
+            if self.chosen.n_predict == 0:
+                dump.add(ids, self.session.engine.forward(self.session.engine.new_sequence(), ids, "all"))
+                dump.commit()
+                return OK
+            return self._answer(data, ids, dump)
+
+    def _chat_ids(self, data: bytes) -> list[int]:
+        conversation = Conversation(self.session, self.chosen, self.seed, self.console)
+        if self.task.source == "none":
+            try:
+                text = read_message(terminal_reader(self.console))
+            except EOFError as error:
+                raise OptionError("no message was given") from error
+        else:
+            text = as_text(data, flag_of(self.task.source))
+        conversation.messages.append({"role": "user", "content": text})
+        return conversation.encode()
+
+    def _raw_ids(self, data: bytes) -> list[int]:
+        if self.task.source in ("tokens", "tokens_file"):
+            return parse_ids(data, self.session.engine.n_vocab, flag_of(self.task.source))
+        ids = self.session.tokenizer.encode(data)
+        if not ids:
+            raise OptionError("the prompt is empty, and this model begins no text by itself: give it a text with -p")
+        return ids
+
+    def _answer(self, data: bytes, ids: list[int], dump: LogitsDump | None) -> int:
+        seq = self.session.engine.new_sequence()
+        text, one_id = self.console.text, None
+        if self.chosen.print_ids:
+            text, one_id = (lambda piece: None), (lambda token: self.console.text(f"{token}\n"))
+        if self.chosen.display_prompt and not self.task.chat:
+            if one_id is not None:
+                for token in ids:
+                    one_id(token)
+            elif self.task.source in ("tokens", "tokens_file"):
+                text(self.session.tokenizer.decode(ids))
+            else:
+                text(data)
+        result = answer(self.session, seq, ids, self.chosen, self.seed, text, emit_id=one_id, dump=dump)
+        # After Ctrl-C the dump is not committed: a file with fewer positions would pass for a whole one.
+        if dump is not None and result.reason != "interrupt":
+            dump.commit()
+        return self._finish(result.timing, result.note, INTERRUPTED if result.reason == "interrupt" else OK)
+
+    def _finish(self, timing: Timing, note: str, status: int = OK) -> int:
+        """Prints the summary; a second Ctrl-C must not cut it off."""
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            self.console.end_text()
+            session = self.session
+            bandwidth = session.bandwidth() if timing.decode_steps else 0.0
+            self.console.line(summary(session.load_seconds, timing, session.weight_bytes, bandwidth, note))
+        finally:
+            signal.signal(signal.SIGINT, before)
+        return status

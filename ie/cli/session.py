@@ -1,0 +1,93 @@
+"""A loaded model as the commands see it.
+
+Owns: what the commands need from the engine (two protocols, which tests implement without a model), loading it
+with its tokenizer, and the sampler with its forbidden tokens. Does not own the engine.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..options import Options
+
+if TYPE_CHECKING:
+    from ..tokenizer import Tokenizer
+
+Logits = NDArray[np.float32]
+
+
+class SequenceLike(Protocol):
+    """One text in the engine's memory."""
+
+    @property
+    def tokens(self) -> Sequence[int]: ...
+    def __len__(self) -> int: ...
+    def truncate(self, n: int) -> None: ...
+    def close(self) -> None: ...
+
+
+class EngineLike(Protocol):
+    """What runs the model."""
+
+    @property
+    def n_vocab(self) -> int: ...
+    @property
+    def n_ctx(self) -> int: ...
+    def new_sequence(self) -> Any: ...
+    def forward(self, seq: Any, tokens: Sequence[int], want: Any) -> Logits: ...
+    def close(self) -> None: ...
+
+
+class SamplerLike(Protocol):
+    def sample(self, logits: Logits, index: int) -> int: ...
+
+
+Generate = Callable[..., Iterator[int]]
+
+
+@dataclass
+class Session:
+    """An engine, its tokenizer, and how they came about."""
+
+    engine: EngineLike
+    tokenizer: Tokenizer
+    generate: Generate
+    make_sampler: Callable[[Options, int], SamplerLike]  # options, seed
+    load_seconds: float
+    weight_bytes: int  # read for one generated token
+    bandwidth: Callable[[], float]  # bytes/s this machine reads; measured once, then remembered
+    trained_context: int
+    notes: tuple[str, ...] = ()
+
+
+Loader = Callable[[Options], Session]
+
+
+class MaskedSampler:
+    """Draws like another sampler, but never one of some tokens."""
+
+    def __init__(self, inner: SamplerLike, forbidden: Sequence[int]) -> None:
+        self._inner = inner
+        self._forbidden = np.array(sorted(forbidden), dtype=np.int64)
+
+    def sample(self, logits: Logits, index: int) -> int:
+        masked = logits.copy()
+        masked[self._forbidden] = -np.inf
+        return self._inner.sample(masked, index)
+
+
+def forbidden_tokens(chosen: Options, tokenizer: Tokenizer) -> frozenset[int]:
+    """Tokens that must never be drawn: those the file suppresses, and with --ignore-eos those that end a text."""
+    ending = tokenizer.eog_ids if chosen.ignore_eos else frozenset[int]()
+    return frozenset(tokenizer.suppress_ids) | ending
+
+
+def fresh_seed() -> int:
+    """A seed from the system's random source, short enough to type."""
+    return secrets.randbelow(2**32)
