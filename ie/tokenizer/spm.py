@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _BYTE_TEXT = re.compile(rb"<0x[0-9A-F]{2}>")
 
+SPACE_MARK = b"\xe2\x96\x81"  # U+2581
+
 # Length in bytes of a UTF-8 character by the upper four bits of its first byte; a stray continuation byte counts one.
 _LENGTH = (1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 3, 4)
 
@@ -51,6 +53,7 @@ class SpmEncoder:
 
     def _encode_invalid(self, raw: bytes) -> list[int]:
         """Symbols are cut by the length that the lead byte announces; invalid ones become byte tokens."""
+        raw = raw.replace(b" ", SPACE_MARK)  # now, because a lead byte swallows what follows it after escaping
         ids: list[int] = []
         start = pos = 0
         while pos < len(raw):
