@@ -17,6 +17,7 @@ from .dump import LogitsDump
 from .session import Logits, MaskedSampler, SamplerLike, Session, forbidden_tokens
 from .summary import Timing
 
+DUMP_ROWS = 256  # prompt tokens computed at a time for --dump-logits
 ROOM_FOR_ANSWER = 256  # tokens, in the context length that an error message proposes
 
 Reason = Literal["end", "limit", "context", "stop", "interrupt"]
@@ -56,6 +57,13 @@ def sampler_for(session: Session, chosen: Options, seed: int) -> SamplerLike:
     return MaskedSampler(sampler, sorted(forbidden)) if forbidden else sampler
 
 
+def feed(session: Session, seq: Any, ids: Sequence[int], dump: LogitsDump) -> None:
+    """Computes tokens for their logits alone, a few at a time, so that memory stays bounded."""
+    for start in range(0, len(ids), DUMP_ROWS):
+        piece = ids[start : start + DUMP_ROWS]
+        dump.add(piece, session.engine.forward(seq, piece, "all"))
+
+
 def answer(
     session: Session,
     seq: Any,
@@ -91,10 +99,15 @@ def answer(
         dump.add(seq.tokens[dump.rows : dump.rows + len(logits)], logits)
 
     try:
+        rest = list(prompt)
+        if dump is not None:
+            whole = (len(rest) - 1) // DUMP_ROWS * DUMP_ROWS
+            feed(session, seq, rest[:whole], dump)
+            rest = rest[whole:]
         tokens = session.generate(
             engine,
             seq,
-            list(prompt),
+            rest,
             sampler_for(session, chosen, seed),
             max_tokens=limit,
             eog_ids=eog,

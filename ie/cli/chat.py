@@ -35,26 +35,16 @@ class Conversation:
     """Messages so far and the sequence that holds them."""
 
     def __init__(self, session: Session, chosen: Options, seed: int, console: Console) -> None:
-        if session.tokenizer.chat_template is None:
-            raise OptionError("the model has no chat template: give a text to continue with -p, without -cnv")
         self._session, self._chosen, self._seed, self._console = session, chosen, seed, console
         self._seq: Any = session.engine.new_sequence()
         self._answers = 0
-        self.messages: list[dict[str, str]] = []
+        self.messages = opening(session, chosen)
         self.total = Timing()
         self.last: Answer | None = None
-        self.reset()
 
     def reset(self) -> None:
         """Forgets everything but the system message."""
-        system = self._chosen.system
-        self.messages = [{"role": "system", "content": system}] if system is not None else []
-
-    def encode(self) -> list[int]:
-        """The whole conversation as token ids, ready for the next answer."""
-        from ..tokenizer import encode_chat
-
-        return encode_chat(self._session.tokenizer, self.messages)
+        self.messages = opening(self._session, self._chosen)
 
     def say(self, text: str) -> Answer:
         """Adds a message and streams the answer to it. After an error the message is not part of the conversation."""
@@ -77,7 +67,7 @@ class Conversation:
             raise
 
     def _reply(self) -> Answer:
-        ids = self.encode()
+        ids = encode(self._session, self.messages)
         check_length(len(ids), self._session)
         keep = min(_common(self._seq.tokens, ids), len(ids) - 1)
         self._seq.truncate(keep)
@@ -105,6 +95,20 @@ class Conversation:
         session = self._session
         bandwidth = session.bandwidth() if timing.decode_steps else 0.0
         return summary(session.load_seconds, timing, session.weight_bytes, bandwidth, note)
+
+
+def opening(session: Session, chosen: Options) -> list[dict[str, str]]:
+    """What a conversation begins with: the system message, or nothing. OptionError for a model that cannot converse."""
+    if session.tokenizer.chat_template is None:
+        raise OptionError("the model has no chat template: give a text to continue with -p, without -cnv")
+    return [{"role": "system", "content": chosen.system}] if chosen.system is not None else []
+
+
+def encode(session: Session, messages: Sequence[dict[str, str]]) -> list[int]:
+    """A whole conversation as token ids, ready for the next answer."""
+    from ..tokenizer import encode_chat
+
+    return encode_chat(session.tokenizer, messages)
 
 
 def _common(a: Sequence[int], b: Sequence[int]) -> int:

@@ -6,26 +6,60 @@ tested without an engine.
 
 from __future__ import annotations
 
-import dataclasses
+import sys
 import time
+from typing import Any
 
-from .. import options, tokenizer
+from .. import tokenizer
 from ..engine import Engine, measured_bandwidth
 from ..generate import generate
-from ..machine import this_machine
 from ..options import Options
 from ..sample import Sampler, SamplerParams
 from .session import SamplerLike, Session
+
+PATIENCE = 0.7  # seconds without a word before the progress of loading is shown
+
+
+class Progress:
+    """A bar on a terminal for a load that takes its time; nothing elsewhere, and nothing for a fast one."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+        self._bar: Any = None
+        self._shown = sys.stderr is not None and sys.stderr.isatty()
+
+    def __call__(self, done: int, total: int) -> None:
+        """done of total bytes are loaded."""
+        if not self._shown or (self._bar is None and time.monotonic() - self._start < PATIENCE):
+            return
+        if self._bar is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, DownloadColumn, TextColumn
+            from rich.progress import Progress as Bar
+
+            self._bar = Bar(
+                TextColumn("loading"), BarColumn(), DownloadColumn(), console=Console(stderr=True), transient=True
+            )
+            self._bar.start()
+            self._task = self._bar.add_task("", total=total)
+        self._bar.update(self._task, completed=done, total=total)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
 
 
 def load(chosen: Options) -> Session:
     """Opens the model that the options name. IeError for whatever is wrong with it."""
     assert chosen.model is not None
     start = time.monotonic()
-    here = this_machine()
     asked = chosen.engine()
-    wanted = dataclasses.replace(asked, threads=options.resolve_threads(asked.threads, here.cores))
-    engine = Engine.open(chosen.model, wanted)
+    progress = Progress()
+    try:
+        engine = Engine.open(chosen.model, asked, progress=progress)
+    finally:
+        progress.close()
+    stats = engine.stats
     try:
         words = tokenizer.load(engine.gguf)
     except BaseException:
@@ -42,12 +76,12 @@ def load(chosen: Options) -> Session:
         generate=generate,
         make_sampler=make_sampler,
         load_seconds=time.monotonic() - start,
-        weight_bytes=engine.stats.weight_bytes,
+        weight_bytes=stats.weight_bytes,
         bandwidth=measured_bandwidth,
         trained_context=engine.config.n_ctx_train,
         notes=(
-            f"executor {wanted.executor}" + (f", {engine.stats.isa}" if wanted.executor == "cpu" else ""),
-            f"threads {wanted.threads}" + (" (auto: one for each core)" if asked.threads == 0 else ""),
+            f"executor {asked.executor}" + (f", {stats.isa}" if stats.isa else ""),
+            f"threads {stats.threads}" + (" (auto: one for each core)" if asked.threads == 0 else ""),
             f"context {engine.n_ctx:,} tokens" + (" (auto)" if asked.n_ctx == 0 else ""),
         ),
     )

@@ -15,8 +15,8 @@ from .. import __version__, options
 from ..errors import OptionError
 from ..options import Options
 from . import console as console_module
-from .answer import answer, check_length
-from .chat import Conversation, ReadLine, read_message, talk, terminal_reader
+from .answer import answer, check_length, feed
+from .chat import Conversation, ReadLine, encode, opening, read_message, talk, terminal_reader
 from .console import INTERRUPTED, OK, Console
 from .dump import LogitsDump
 from .session import Loader, Session, fresh_seed
@@ -102,13 +102,13 @@ class Run:
             return OK if self.chosen.n_predict == 0 else self._answer(data, ids, None)
         with LogitsDump(self.chosen.dump_logits, self.session.engine.n_vocab) as dump:
             if self.chosen.n_predict == 0:
-                dump.add(ids, self.session.engine.forward(self.session.engine.new_sequence(), ids, "all"))
+                feed(self.session, self.session.engine.new_sequence(), ids, dump)
                 dump.commit()
                 return OK
             return self._answer(data, ids, dump)
 
     def _chat_ids(self, data: bytes) -> list[int]:
-        conversation = Conversation(self.session, self.chosen, self.seed, self.console)
+        messages = opening(self.session, self.chosen)
         if self.task.source == "none":
             try:
                 text = read_message(terminal_reader(self.console))
@@ -116,8 +116,7 @@ class Run:
                 raise OptionError("no message was given") from error
         else:
             text = as_text(data, flag_of(self.task.source))
-        conversation.messages.append({"role": "user", "content": text})
-        return conversation.encode()
+        return encode(self.session, [*messages, {"role": "user", "content": text}])
 
     def _raw_ids(self, data: bytes) -> list[int]:
         if self.task.source in ("tokens", "tokens_file"):

@@ -1,4 +1,4 @@
-"""A model that needs no file: it spells the alphabet. Also a program: `python -m tests.cli.fake ARGS` is ie-run with it.
+"""A model that needs no file: it spells the alphabet. `python -m tests.cli.fake ARGS` is ie-run with it.
 
 Token ids 0 … 255 are bytes; 256 is BOS, 257 ends a text. After a letter comes the next one, after z the end
 token, or an `a` where that is forbidden; after [ comes é, which is two tokens, then `!`; after any other byte an `a`.
@@ -56,9 +56,9 @@ class FakeTokenizer:
 
 
 class FakeSequence:
-    def __init__(self) -> None:
+    def __init__(self, engine: FakeEngine) -> None:
         self.tokens: list[int] = []
-        self.closed = False
+        self._engine = engine
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -68,7 +68,7 @@ class FakeSequence:
         del self.tokens[n:]
 
     def close(self) -> None:
-        self.closed = True
+        self._engine.open_sequences -= 1
 
 
 def logits_after(token: int) -> np.ndarray:
@@ -92,10 +92,14 @@ class FakeEngine:
     def __init__(self, n_ctx: int = 64, delay: float = 0.0) -> None:
         self.n_ctx, self.delay = n_ctx, delay
         self.fed: list[list[int]] = []
+        self.open_sequences = 0
         self.closed = False
 
     def new_sequence(self) -> FakeSequence:
-        return FakeSequence()
+        self.open_sequences += 1
+        if self.open_sequences > 1:
+            raise ResourceError("another sequence is open")
+        return FakeSequence(self)
 
     def forward(self, seq: FakeSequence, tokens: Sequence[int], want: str) -> np.ndarray:
         if len(seq) + len(tokens) > self.n_ctx:

@@ -49,8 +49,8 @@ def fed(loader: FakeLoader) -> list[bytes]:
     return [bytes(tokens) for tokens in loader.engine.fed if len(tokens) > 1]
 
 
-def talked(capfd: pytest.CaptureFixture[str], talk_to: Conversation, *lines: str | type[BaseException]) -> Sequence[str]:
-    talk(talk_to, Console("ie-run"), Script(*lines))
+def talked(capfd: pytest.CaptureFixture[str], chat: Conversation, *lines: str | type[BaseException]) -> Sequence[str]:
+    talk(chat, Console("ie-run"), Script(*lines))
     return capfd.readouterr()
 
 

@@ -198,6 +198,16 @@ def test_npy_dump_of_the_prompt_alone(ie_run, tmp_path: Path) -> None:
     assert np.array_equal(np.load(path), [logits_after(ord("v")), logits_after(ord("w"))])
 
 
+def test_dump_of_a_long_prompt_is_computed_in_pieces(ie_run, tmp_path: Path) -> None:
+    prompt = bytes(97 + i % 20 for i in range(600))
+    for n in ("0", "1"):
+        loader = FakeLoader(FakeEngine(n_ctx=1000))
+        dump = ["--dump-logits", str(tmp_path / "l.npy")]
+        assert ie_run("fake.gguf", "-p", prompt.decode(), "-n", n, *dump, loader=loader).status == 0
+        assert [len(piece) for piece in loader.engine.fed] == [256, 256, 88]
+        assert np.array_equal(np.load(tmp_path / "l.npy"), [logits_after(c) for c in prompt])
+
+
 def test_text_dump(ie_run, tmp_path: Path) -> None:
     path = tmp_path / "l.txt"
     ie_run("fake.gguf", "-p", "xy", "-n", "1", "--dump-logits", str(path))
@@ -254,7 +264,8 @@ def test_help_and_version(ie_run) -> None:
         (["fake.gguf", "-no-cnv"], "no prompt: give one with -p or -f, or pipe it in"),
         (["fake.gguf", "-p", "a", "-sys", "b"], "-sys is for conversations: add -cnv"),
         (["fake.gguf", "-p", "a", "-st"], "-st is for conversations: add -cnv"),
-        (["fake.gguf", "-cnv", "--tokens", "1"], "--tokens gives token ids, but a conversation (-cnv) needs text: leave out one"),
+        (["fake.gguf", "-cnv", "--tokens", "1"],
+         "--tokens gives token ids, but a conversation (-cnv) needs text: leave out one"),
         (["fake.gguf", "--info", "-n", "3"], "--info only looks at the file: leave out --n-predict"),
         (
             ["fake.gguf", "-p", "a", "--executor", "reference", "--cpu-isa", "avx2"],
@@ -267,7 +278,8 @@ def test_help_and_version(ie_run) -> None:
         (["fake.gguf", "--print-ids", "-cnv"],
          "--print-ids is for a single answer, not for a conversation: add -st, or give a prompt with -p"),
         (["fake.gguf", "-n", "0"], "-n 0 leaves nothing to say in a conversation"),
-        (["fake.gguf", "-p", ""], "the prompt is empty, and this model begins no text by itself: give it a text with -p"),
+        (["fake.gguf", "-p", ""],
+         "the prompt is empty, and this model begins no text by itself: give it a text with -p"),
         (["fake.gguf", "-p", "", "-cnv"], "-p: the prompt is empty"),
         (["fake.gguf", "--tokens", ""], "--tokens: no token ids in it"),
         (["fake.gguf", "--tokens", "1,258"], "--tokens: item 2: expected a token id from 0 to 257, got '258'"),
