@@ -1,0 +1,165 @@
+/* ie_core.h: every integer function that decides an address, a permutation, a nibble, an integer dot
+ * product, a geometry, a work split, or whether an arena or a schedule is accepted.
+ *
+ * Owns: integer arithmetic only. No floating point, no memory allocation, no I/O, no libc.
+ * Host C, GPU C and Python (through the exported wrappers in kernels_c/host/core_export.c) all call
+ * these functions; nobody derives an index elsewhere. Each is total within the limits stated beside it.
+ */
+#ifndef IE_CORE_H
+#define IE_CORE_H
+
+#include <stdint.h>
+
+#define IE_LANES 16            /* weight rows interleaved in one tile; one lane each */
+#define IE_BLOCK 32            /* values along K that share one Q8 activation scale */
+#define IE_KV_BLOCK 32         /* positions in one KV block; a power of two */
+#define IE_KV_SHIFT 5
+#define IE_ATTN_SEGMENT 256    /* positions in one attention segment; a multiple of IE_KV_BLOCK */
+#define IE_ALIGN 256           /* byte alignment of arena buffers and device weights */
+#define IE_MAX_DECODE_ROWS 16  /* rows of one decode command */
+
+#define IE_FN static inline
+
+/* ---- small helpers; arguments below 2^62 ---- */
+
+IE_FN int64_t ie_div_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+IE_FN int64_t ie_align_up(int64_t a, int64_t b) { return ie_div_up(a, b) * b; }
+IE_FN int64_t ie_min(int64_t a, int64_t b) { return a < b ? a : b; }
+IE_FN int64_t ie_max(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* First item of part i when n items are split over `parts`; part i is [split(i), split(i+1)). */
+IE_FN int64_t ie_split(int64_t n, int64_t parts, int64_t i) { return n / parts * i + ie_min(i, n % parts); }
+
+/* ---- interleaved weight layout ----
+ * Row r of a matrix stands in lane r % 16 of row group r / 16. Tiles of one group (one per block along
+ * K) follow each other in ascending K; groups in ascending row. Rows that do not fill a group are zero. */
+
+IE_FN int64_t ie_groups(int64_t rows) { return ie_div_up(rows, IE_LANES); }
+IE_FN int64_t ie_row_group(int64_t row) { return row / IE_LANES; }
+IE_FN int64_t ie_row_lane(int64_t row) { return row % IE_LANES; }
+IE_FN int64_t ie_tile_offset(int64_t group, int64_t block, int64_t blocks_per_row, int64_t tile_bytes)
+{
+    return (group * blocks_per_row + block) * tile_bytes;
+}
+IE_FN int64_t ie_matrix_bytes(int64_t rows, int64_t blocks_per_row, int64_t tile_bytes)
+{
+    return ie_groups(rows) * blocks_per_row * tile_bytes;
+}
+/* Byte of 4-byte word w of lane r inside the code field of a tile (words of all lanes side by side). */
+IE_FN int64_t ie_word_offset(int64_t word, int64_t lane) { return (word * IE_LANES + lane) * 4; }
+/* 16-bit scalar of lane r inside a scale field. */
+IE_FN int64_t ie_half_offset(int64_t lane) { return lane * 2; }
+
+/* Nibbles: byte j of a 32-value block holds value j in its low and value j + 16 in its high half, so
+ * word w holds values 4w..4w+3 (low) and 16+4w..16+4w+3 (high). */
+IE_FN uint32_t ie_nibbles_low(uint32_t word) { return word & 0x0F0F0F0Fu; }
+IE_FN uint32_t ie_nibbles_high(uint32_t word) { return (word >> 4) & 0x0F0F0F0Fu; }
+/* Signed codes are stored with their sign bit flipped: code + 128 as an unsigned byte. */
+IE_FN uint32_t ie_bias_codes(uint32_t word) { return word ^ 0x80808080u; }
+#define IE_CODE_BIAS 128
+
+/* Sum of four products: unsigned bytes of a times signed bytes of b. |result| <= 4 * 255 * 128. */
+IE_FN int32_t ie_dot4_us(uint32_t a, uint32_t b)
+{
+    int32_t s = 0;
+    for (int i = 0; i < 4; i++)
+        s += (int32_t)((a >> (8 * i)) & 255u) * (int32_t)(int8_t)((b >> (8 * i)) & 255u);
+    return s;
+}
+
+/* ---- Q8 activations: one row is K codes (int8), then per block of 32 a scale d (f32), the product
+ * d * sum(codes) (f32) and sum(codes) (i32), padded to 64 bytes. K is a multiple of 32. ---- */
+
+IE_FN int64_t ie_q8_blocks(int64_t k) { return ie_div_up(k, IE_BLOCK); }
+IE_FN int64_t ie_q8_scale_offset(int64_t k) { return ie_q8_blocks(k) * IE_BLOCK; }
+IE_FN int64_t ie_q8_dsum_offset(int64_t k) { return ie_q8_scale_offset(k) + 4 * ie_q8_blocks(k); }
+IE_FN int64_t ie_q8_isum_offset(int64_t k) { return ie_q8_scale_offset(k) + 8 * ie_q8_blocks(k); }
+IE_FN int64_t ie_q8_row_bytes(int64_t k) { return ie_align_up(ie_q8_scale_offset(k) + 12 * ie_q8_blocks(k), 64); }
+IE_FN int64_t ie_f32_row_bytes(int64_t n) { return ie_align_up(4 * n, 64); }
+
+/* ---- paged KV cache: F16, one pool a layer. A block holds 32 positions of every KV head:
+ * keys as [head][dim][position] (positions in lanes), values as [head][position][dim]. ---- */
+
+IE_FN int64_t ie_kv_blocks(int64_t positions) { return ie_div_up(positions, IE_KV_BLOCK); }
+IE_FN int64_t ie_kv_block_of(int64_t pos) { return pos >> IE_KV_SHIFT; }
+IE_FN int64_t ie_kv_slot_of(int64_t pos) { return pos & (IE_KV_BLOCK - 1); }
+/* Elements of one block for keys (or values) of `heads` KV heads of `dim`. */
+IE_FN int64_t ie_kv_block_elems(int64_t heads, int64_t dim) { return heads * dim * IE_KV_BLOCK; }
+IE_FN int64_t ie_k_index(int64_t block, int64_t heads, int64_t dim, int64_t head, int64_t d, int64_t slot)
+{
+    return block * ie_kv_block_elems(heads, dim) + (head * dim + d) * IE_KV_BLOCK + slot;
+}
+IE_FN int64_t ie_v_index(int64_t block, int64_t heads, int64_t dim, int64_t head, int64_t slot, int64_t d)
+{
+    return block * ie_kv_block_elems(heads, dim) + (head * IE_KV_BLOCK + slot) * dim + d;
+}
+/* First visible position for a query at pos under a sliding window (0: no window). */
+IE_FN int64_t ie_window_start(int64_t pos, int64_t window)
+{
+    return window > 0 && pos + 1 > window ? pos + 1 - window : 0;
+}
+/* KV head that query head h reads. */
+IE_FN int64_t ie_kv_head(int64_t h, int64_t heads, int64_t kv_heads) { return h / (heads / kv_heads); }
+
+/* ---- geometry: number of independent tiles of a command. Tile indices below it are valid. ---- */
+
+#define IE_COLS_PER_TILE 1024 /* columns that one tile of an element-wise op covers; whole Q8 blocks */
+
+IE_FN int64_t ie_geom_rows(int64_t rows) { return rows; }
+IE_FN int64_t ie_geom_matmul(int64_t rows, int64_t m) { return rows > 0 ? ie_groups(m) : 0; }
+IE_FN int64_t ie_geom_cols(int64_t rows, int64_t n) { return rows * ie_div_up(n, IE_COLS_PER_TILE); }
+IE_FN int64_t ie_geom_heads(int64_t rows, int64_t heads) { return rows * heads; }
+
+/* ---- work accounting: bytes that must move and floating-point operations ---- */
+
+IE_FN int64_t ie_bytes_matmul(int64_t rows, int64_t m, int64_t blocks_per_row, int64_t tile_bytes)
+{
+    return rows > 0 ? ie_matrix_bytes(m, blocks_per_row, tile_bytes) : 0;
+}
+IE_FN int64_t ie_bytes_rows(int64_t rows, int64_t n) { return rows * n * 4; }
+IE_FN int64_t ie_flops_matmul(int64_t rows, int64_t m, int64_t k) { return 2 * rows * m * k; }
+
+/* ---- arena check: buffers i with byte ranges [offset, offset + size) that live in commands
+ * [first, last]. Accepts (-1) iff every range is aligned, inside the arena, and no two buffers whose
+ * lives meet overlap; else the index of the first offender. ---- */
+
+IE_FN int64_t ie_plan_check(int64_t n, const int64_t *offset, const int64_t *size, const int64_t *first,
+                            const int64_t *last, int64_t arena)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (offset[i] < 0 || size[i] < 0 || offset[i] % IE_ALIGN != 0 || offset[i] > arena || size[i] > arena - offset[i] ||
+            first[i] > last[i])
+            return i;
+        for (int64_t j = 0; j < i; j++) {
+            int live = first[i] <= last[j] && first[j] <= last[i];
+            int meet = offset[i] < offset[j] + size[j] && offset[j] < offset[i] + size[i];
+            if (live && meet)
+                return i;
+        }
+    }
+    return -1;
+}
+
+/* ---- schedule check: access a belongs to command cmd[a] and touches bytes [lo[a], hi[a]) of space
+ * space[a], writing iff write[a]. stage[c] is the stage of command c. Accepts (-1) iff stages never
+ * decrease and no two commands of one stage conflict; else the index of the first offending access. ---- */
+
+IE_FN int64_t ie_stage_check(int64_t n_cmds, const int64_t *stage, int64_t n, const int64_t *cmd, const int64_t *space,
+                             const int64_t *lo, const int64_t *hi, const int64_t *write)
+{
+    for (int64_t a = 0; a < n; a++) {
+        if (cmd[a] < 0 || cmd[a] >= n_cmds || lo[a] > hi[a] || (a > 0 && cmd[a] < cmd[a - 1]))
+            return a;
+        if (cmd[a] > 0 && stage[cmd[a]] < stage[cmd[a] - 1])
+            return a;
+        /* Accesses come in command order, so only those of the same stage directly before need a look. */
+        for (int64_t b = a - 1; b >= 0 && stage[cmd[b]] == stage[cmd[a]]; b--) {
+            int conflict = cmd[a] != cmd[b] && space[a] == space[b] && lo[a] < hi[b] && lo[b] < hi[a] && (write[a] || write[b]);
+            if (conflict)
+                return a;
+        }
+    }
+    return -1;
+}
+
+#endif

@@ -1,0 +1,40 @@
+"""Blocks: each emits the commands of one part of a layer; `build` strings them into a model's program.
+
+There is no file per architecture: what differs is in `config.ARCHITECTURES` and in which tensors a file has.
+"""
+
+from __future__ import annotations
+
+from ..config import ModelConfig
+from ..gguf import GgufFile
+from ..program import Program, finish
+from ..step import OUTS
+from . import attention, ffn
+from .builder import Builder
+
+__all__ = ["build"]
+
+
+def build(gguf: GgufFile, config: ModelConfig) -> Program:
+    """The program of one step: tokens of the step inputs to `logits` [outputs, vocabulary]."""
+    b = Builder(gguf, config)
+    x = b.buffer("embd", config.n_embd)
+    b.emit("embed", y=x, table=b.table("token_embd.weight", config.n_vocab, config.n_embd), scale=config.embed_scale)
+    for i in range(len(config.layers)):
+        b.layer = i
+        u = b.rmsnorm(x, b.vector(f"blk.{i}.attn_norm.weight", config.n_embd), f"blk.{i}.attn_norm")
+        x = b.add(x, attention.emit(b, i, u), f"blk.{i}.x_attn")
+        u = b.rmsnorm(x, b.vector(f"blk.{i}.ffn_norm.weight", config.n_embd), f"blk.{i}.ffn_norm")
+        x = b.add(x, ffn.emit(b, i, u), f"blk.{i}.x_ffn")
+    b.layer, b.domain = -1, OUTS
+    last = b.buffer("output_rows", config.n_embd)
+    b.emit("gather", x=x, y=last)
+    h = b.rmsnorm(last, b.vector("output_norm.weight", config.n_embd), "output_norm")
+    head = "output.weight" if b.has("output.weight") else "token_embd.weight"
+    logits = b.linear(h, head, config.n_vocab, "output.bias")
+    for rope in config.ropes:
+        if rope.factors:
+            b.vector(rope.factors, rope.n_rot // 2)
+    b.used.add("rope_factors_short.weight")
+    b.check_all_used()
+    return finish(b.commands, {"logits": logits})

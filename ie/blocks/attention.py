@@ -1,0 +1,33 @@
+"""attention: the commands of one softmax-attention mixer, from the residual stream to its output projection."""
+
+from __future__ import annotations
+
+from ..program import Cache, RopeTable, View
+from .builder import Builder
+
+
+def emit(b: Builder, layer: int, u: View) -> View:
+    """Mixer of layer `layer` on the normed input u [rows, n_embd]; returns W_o attention(u), before the residual."""
+    cfg, spec = b.config, b.config.layers[layer]
+    dim, blk = cfg.head_dim, f"blk.{layer}."
+    q_rows, kv_rows = spec.n_head * dim, spec.n_kv * dim
+    if b.has(blk + "attn_qkv.weight"):
+        qkv = b.linear(u, blk + "attn_qkv.weight", q_rows + 2 * kv_rows, blk + "attn_qkv.bias")
+        q, k, v = qkv.slice(0, q_rows), qkv.slice(q_rows, kv_rows), qkv.slice(q_rows + kv_rows, kv_rows)
+    else:
+        q = b.linear(u, blk + "attn_q.weight", q_rows, blk + "attn_q.bias")
+        k = b.linear(u, blk + "attn_k.weight", kv_rows, blk + "attn_k.bias")
+        v = b.linear(u, blk + "attn_v.weight", kv_rows, blk + "attn_v.bias")
+    rope = cfg.ropes[spec.rope]
+    keys, values = (Cache(layer, which, spec.n_kv, dim) for which in ("k", "v"))
+    table = RopeTable(spec.rope) if rope.n_rot else None
+    b.emit(
+        "rope", q=q, k=k, v=v, rope=table, k_cache=keys, v_cache=values,
+        head_dim=dim, n_rot=rope.n_rot, neox=int(rope.neox),
+    )  # fmt: skip
+    y = b.buffer(blk + "attn", q_rows)
+    b.emit(
+        "attention", q=q, k_cache=keys, v_cache=values, y=y,
+        head_dim=dim, heads=spec.n_head, kv_heads=spec.n_kv, window=spec.window, scale=cfg.attn_scale,
+    )  # fmt: skip
+    return b.linear(y, blk + "attn_output.weight", cfg.n_embd, blk + "attn_output.bias")

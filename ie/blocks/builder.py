@@ -1,0 +1,115 @@
+"""What every block uses to emit commands: buffers, weights by their GGUF names, linear layers.
+
+Owns: checking each tensor's shape and format when it is used, and remembering which were, so that missing and
+unused tensors are both errors that name them. Emits plain commands; joining and fusing come later (`program`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..config import ModelConfig
+from ..errors import FormatError, ModelError
+from ..formats import layout_for
+from ..gguf import GgufFile, TensorInfo
+from ..program import Buffer, Command, Matrix, Table, Vector, View
+from ..step import ROWS
+
+QUANTUM = 32  # values along K that share an activation scale: quantised rows are whole blocks of it
+
+
+class Builder:
+    """Collects the commands of one model."""
+
+    def __init__(self, gguf: GgufFile, config: ModelConfig) -> None:
+        self.gguf, self.config = gguf, config
+        self.commands: list[Command] = []
+        self.used: set[str] = set()
+        self.layer = -1
+        self.domain = ROWS
+        self._names: dict[str, int] = {}
+        self._quantized: dict[View, View] = {}
+
+    # ---- tensors ----
+
+    def tensor(self, name: str, shape: tuple[int, ...]) -> TensorInfo:
+        """The tensor `name`, which must have this shape (GGUF order: input dimension first)."""
+        info = self.gguf.tensors.get(name)
+        if info is None:
+            raise ModelError(f"{self.gguf.path}: tensor {name} is missing; {self.config.arch.name} needs it, shape {list(shape)}")
+        if info.shape != shape and not (len(shape) == 1 and info.shape == (shape[0], 1)):
+            raise ModelError(f"{self.gguf.path}: tensor {name} has shape {list(info.shape)}, expected {list(shape)}")
+        self.used.add(name)
+        return info
+
+    def has(self, name: str) -> bool:
+        return name in self.gguf.tensors
+
+    def matrix(self, name: str, m: int, k: int) -> Matrix:
+        """A weight of m rows of k values."""
+        info = self.tensor(name, (k, m))
+        try:
+            layout = layout_for(info.format)
+        except FormatError as error:
+            raise FormatError(f"{self.gguf.path}: tensor {name}: {error}") from error
+        return Matrix((name,), (m,), k, layout)
+
+    def vector(self, name: str, n: int) -> Vector:
+        """F32 weights of n values."""
+        info = self.tensor(name, (n,))
+        if info.format.name not in ("F32", "F16", "BF16"):
+            raise FormatError(f"{self.gguf.path}: tensor {name} is {info.format.name}, expected F32, F16 or BF16")
+        return Vector((name,), n)
+
+    def table(self, name: str, rows: int, cols: int) -> Table:
+        self.tensor(name, (cols, rows))
+        return Table(name, cols)
+
+    def check_all_used(self) -> None:
+        """ModelError naming tensors that no block asked for: they would change the result if they were used."""
+        extra = [n for n in self.gguf.tensors if n not in self.used]
+        if extra:
+            shown = ", ".join(extra[:4]) + (f" and {len(extra) - 4} more" if len(extra) > 4 else "")
+            raise ModelError(
+                f"{self.gguf.path}: tensors that {self.config.arch.name} does not use: {shown}; "
+                "this kind of model is not supported, its output would be wrong"
+            )
+
+    # ---- commands ----
+
+    def buffer(self, name: str, cols: int, dtype: str = "f32") -> View:
+        """A new buffer of the current domain; a repeated name gets a number."""
+        n = self._names[name] = self._names.get(name, -1) + 1
+        return View.of(Buffer(f"{name}.{n}" if n else name, dtype, cols, self.domain))
+
+    def emit(self, op: str, **args: Any) -> None:
+        kept = {k: v for k, v in args.items() if v is not None}
+        self.commands.append(Command(op, kept, self.layer, self.domain))
+
+    def rmsnorm(self, x: View, w: Vector, name: str) -> View:
+        """Normalise each group of w.n values of x."""
+        y = self.buffer(name, x.cols)
+        self.emit("rmsnorm", x=x, w=w, y=y, width=w.n, eps=self.config.eps)
+        return y
+
+    def quantized(self, x: View) -> View:
+        """x as Q8; one command however many layers read it."""
+        if x not in self._quantized:
+            q = self.buffer(f"{x.buffer.name}.q8", x.cols, "q8")
+            self.emit("quantize", x=x, yq=q)
+            self._quantized[x] = q
+        return self._quantized[x]
+
+    def linear(self, x: View, name: str, m: int, bias: str | None = None) -> View:
+        """x W^T (+ bias when the file has that tensor), in the activation format the weight's layout reads."""
+        w = self.matrix(name, m, x.cols)
+        source = self.quantized(x) if w.layout.block > 1 else x
+        y = self.buffer(name.removesuffix(".weight"), m)
+        has_bias = bias is not None and self.has(bias)
+        self.emit("matmul", x=source, w=w, y=y, bias=self.vector(bias, m) if has_bias and bias else None)
+        return y
+
+    def add(self, a: View, b: View, name: str) -> View:
+        y = self.buffer(name, a.cols)
+        self.emit("add", a=a, b=b, y=y)
+        return y

@@ -1,0 +1,225 @@
+"""Metadata to a frozen model description; which block kinds each architecture is made of.
+
+Owns: `ModelConfig` and the table of architectures. All metadata is untrusted: every number is range-checked
+here, so that later stages may divide by it. Does not own: tensors (see `blocks`) nor the tokenizer.
+Formulas: docs/models.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .errors import GgufError, ModelError
+from .gguf import GgufFile
+
+MAX_LAYERS = 512
+MAX_DIM = 1 << 20
+MAX_HEAD_DIM = 512  # IE_MAX_HEAD_DIM in kernels_c/cpu/cpu.h
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What distinguishes one architecture from another, as switches of the shared blocks."""
+
+    name: str
+    neox: bool  # rotary pairs (i, i + n_rot/2) instead of (2i, 2i+1)
+    rope_factors: bool = False  # may hold rope_freqs / rope_factors_* tensors
+    act: str = "silu"
+
+
+ARCHITECTURES: Mapping[str, Architecture] = {
+    "llama": Architecture("llama", neox=False, rope_factors=True),
+}
+
+
+@dataclass(frozen=True)
+class RopeConfig:
+    """One rotary table. `scaling`: none, linear or yarn; `factors`: a tensor that divides the angles, or None."""
+
+    n_rot: int
+    base: float
+    neox: bool
+    scaling: str = "none"
+    factor: float = 1.0
+    original_context: int = 0
+    magnitude: float = 1.0
+    factors: str | None = None
+
+
+@dataclass(frozen=True)
+class LayerConfig:
+    """One layer: attention heads, KV heads, feed-forward width, sliding window (0: none), index of its rotary table."""
+
+    n_head: int
+    n_kv: int
+    n_ff: int
+    window: int = 0
+    rope: int = 0
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Everything about a model but its weights and its vocabulary's text."""
+
+    arch: Architecture
+    name: str
+    n_vocab: int
+    n_embd: int
+    n_ctx_train: int
+    head_dim: int
+    eps: float
+    attn_scale: float
+    layers: tuple[LayerConfig, ...]
+    ropes: tuple[RopeConfig, ...]
+    embed_scale: float = 1.0
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """Bytes of F16 keys and values that one position takes."""
+        return sum(2 * 2 * layer.n_kv * self.head_dim for layer in self.layers)
+
+    @staticmethod
+    def from_gguf(gguf: GgufFile) -> ModelConfig:
+        """Read the metadata of `gguf`. ModelError or GgufError names the key at fault."""
+        name = gguf.get_str("general.architecture")
+        arch = ARCHITECTURES.get(name)
+        if arch is None:
+            known = ", ".join(ARCHITECTURES)
+            raise ModelError(f"{gguf.path}: architecture {name!r} is not supported; supported: {known}")
+        return _Reader(gguf, arch).read()
+
+
+class _Reader:
+    """Reads the keys of one architecture."""
+
+    def __init__(self, gguf: GgufFile, arch: Architecture) -> None:
+        self.gguf, self.arch, self.prefix = gguf, arch, arch.name
+
+    def key(self, name: str) -> str:
+        return f"{self.prefix}.{name}"
+
+    def integer(self, name: str, default: int | None = None, lo: int = 1, hi: int = MAX_DIM) -> int:
+        if default is None:
+            return self.gguf.get_int(self.key(name), lo=lo, hi=hi)
+        return self.gguf.get_int(self.key(name), default, lo=lo, hi=hi)
+
+    def number(self, name: str, default: float | None, lo: float, hi: float) -> float:
+        if default is None:
+            return self.gguf.get_float(self.key(name), lo=lo, hi=hi)
+        return self.gguf.get_float(self.key(name), default, lo=lo, hi=hi)
+
+    def per_layer(self, name: str, n_layer: int, default: Sequence[int] | None, hi: int) -> tuple[int, ...]:
+        """A scalar for all layers or an array of n_layer integers."""
+        key = self.key(name)
+        value = self.gguf.get(key)
+        if value is None:
+            if default is None:
+                raise GgufError(f"{self.gguf.path}: metadata key {key} is missing")
+            return tuple(default)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return (self.gguf.get_int(key, lo=1, hi=hi),) * n_layer
+        values = self.gguf.get_array(key).numpy()
+        if values.shape != (n_layer,) or values.dtype.kind not in "iu":
+            raise ModelError(f"{self.gguf.path}: {key} has {len(values)} values, expected {n_layer} integers, one a layer")
+        if not ((values >= 1) & (values <= hi)).all():
+            raise ModelError(f"{self.gguf.path}: {key} holds a value outside 1…{hi}")
+        return tuple(int(v) for v in values)
+
+    def fail(self, text: str) -> ModelError:
+        return ModelError(f"{self.gguf.path}: {text}")
+
+    def read(self) -> ModelConfig:
+        gguf = self.gguf
+        if gguf.get_int(self.key("expert_count"), 0, lo=0, hi=MAX_DIM) > 0:
+            raise self.fail(f"{self.key('expert_count')}: mixture-of-experts models are not supported yet")
+        n_layer = self.integer("block_count", hi=MAX_LAYERS)
+        n_embd = self.integer("embedding_length")
+        heads = self.per_layer("attention.head_count", n_layer, None, 4096)
+        kv = self.per_layer("attention.head_count_kv", n_layer, heads, 4096)
+        ff = self.per_layer("feed_forward_length", n_layer, None, MAX_DIM)
+        head_dim = self.integer("attention.key_length", n_embd // heads[0] or None, hi=MAX_HEAD_DIM)
+        if self.integer("attention.value_length", head_dim, hi=MAX_HEAD_DIM) != head_dim:
+            raise self.fail(f"{self.key('attention.value_length')} differs from key_length {head_dim}")
+        for i, (h, k) in enumerate(zip(heads, kv, strict=True)):
+            if h % k:
+                raise self.fail(f"layer {i}: {h} query heads are not a multiple of {k} KV heads")
+        ropes = (self.rope(head_dim),)
+        return ModelConfig(
+            arch=self.arch,
+            name=gguf.get_str("general.name", ""),
+            n_vocab=self.vocabulary(n_embd),
+            n_embd=n_embd,
+            n_ctx_train=self.integer("context_length", hi=1 << 30),
+            head_dim=head_dim,
+            eps=self.number("attention.layer_norm_rms_epsilon", None, 1e-12, 1.0),
+            attn_scale=float(head_dim) ** -0.5,
+            layers=tuple(LayerConfig(h, k, f) for h, k, f in zip(heads, kv, ff, strict=True)),
+            ropes=ropes,
+        )
+
+    def vocabulary(self, n_embd: int) -> int:
+        """Rows of the embedding, which must cover the tokens of the vocabulary."""
+        info = self.gguf.tensors.get("token_embd.weight")
+        if info is None:
+            raise self.fail("tensor token_embd.weight is missing: the file holds no complete model")
+        if len(info.shape) != 2 or info.shape[0] != n_embd:
+            raise self.fail(f"tensor token_embd.weight has shape {list(info.shape)}, expected [{n_embd}, vocabulary]")
+        tokens = self.gguf.get("tokenizer.ggml.tokens")
+        n = len(tokens) if hasattr(tokens, "__len__") else info.shape[1]
+        if n > info.shape[1]:
+            raise self.fail(f"the vocabulary has {n} tokens, but token_embd.weight only {info.shape[1]} rows")
+        return info.shape[1]
+
+    def rope(self, head_dim: int) -> RopeConfig:
+        n_rot = self.integer("rope.dimension_count", head_dim, lo=0, hi=head_dim)
+        if n_rot % 2:
+            raise self.fail(f"{self.key('rope.dimension_count')} is odd: {n_rot}")
+        base = self.number("rope.freq_base", 10000.0, 1.0, 1e12)
+        scaling = self.gguf.get_str(self.key("rope.scaling.type"), "linear")
+        if scaling not in ("none", "linear", "yarn", "longrope"):
+            raise self.fail(f"{self.key('rope.scaling.type')} {scaling!r} is unknown; known: none, linear, yarn, longrope")
+        old = self.number("rope.scale_linear", 1.0, 0.0, 1e6)
+        factor = self.number("rope.scaling.factor", old, 0.0, 1e6) or 1.0
+        original = self.integer("rope.scaling.original_context_length", self.integer("context_length", hi=1 << 30), hi=1 << 30)
+        magnitude = self.number("rope.scaling.attn_factor", 1.0, 1e-6, 1e6)
+        if scaling == "none":
+            factor = 1.0
+        if scaling == "yarn" and factor > 1.0:
+            magnitude *= 1.0 + 0.1 * float(np.log(factor))
+        factors = None
+        if self.arch.rope_factors:
+            names = ("rope_freqs.weight", "rope_factors_long.weight")
+            factors = next((n for n in names if n in self.gguf.tensors), None)
+        return RopeConfig(n_rot, base, self.arch.neox, scaling, factor, original, magnitude, factors)
+
+
+def rope_table(rope: RopeConfig, n_ctx: int, factors: np.ndarray | None) -> np.ndarray:
+    """cos and sin of every position: float32 [n_ctx, n_rot / 2, 2], magnitude included, computed in float64.
+
+    Angle of pair i at position p: p * base^(-2i / n_rot) / factor_i, times 1 / s for linear scaling; YaRN blends the
+    scaled and the unscaled angle by a ramp over the pairs (Peng et al., "YaRN", 2023; beta_fast 32, beta_slow 1).
+    """
+    if rope.n_rot == 0:
+        return np.zeros((n_ctx, 0, 2), np.float32)
+    pairs = np.arange(rope.n_rot // 2, dtype=np.float64)
+    freq = rope.base ** (-2.0 * pairs / rope.n_rot)
+    if factors is not None:
+        freq = freq / factors.astype(np.float64)
+    scaled = freq / rope.factor
+    if rope.scaling == "yarn":
+
+        def corner(beta: float) -> float:
+            return rope.n_rot * np.log(rope.original_context / (2 * np.pi * beta)) / (2 * np.log(rope.base))
+
+        low = max(0.0, np.floor(corner(32.0)))
+        high = min(rope.n_rot - 1.0, np.ceil(corner(1.0)))
+        keep = 1.0 - np.clip((pairs - low) / max(0.001, high - low), 0.0, 1.0)
+        freq = scaled * (1.0 - keep) + freq * keep
+    else:
+        freq = scaled
+    angle = np.arange(n_ctx, dtype=np.float64)[:, None] * freq[None, :]
+    table = np.stack([np.cos(angle), np.sin(angle)], axis=-1) * rope.magnitude
+    return np.ascontiguousarray(table, dtype=np.float32)

@@ -1,0 +1,263 @@
+"""Engine: one model on one executor. Opens it, decides what fits, runs steps.
+
+Owns: the order of opening (file, config, program, memory check, weights, KV), the capacities that programs are
+bound to, cutting prompts into chunks, and the measured facts of a run (`Stats`). Does not own sampling, text
+or the generation loop (see `generate`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from . import blocks, devices, paths, weights
+from .config import ModelConfig
+from .devices.base import Progress
+from .devices.cpu import read_bandwidth
+from .errors import IeError, ResourceError
+from .gguf import GgufFile
+from .kv import BLOCK, BlockPool
+from .kv import Sequence as KvSequence
+from .machine import free_memory, this_machine
+from .options import EngineOptions, resolve_context, resolve_threads
+from .step import StepInputs
+
+DECODE_ROWS = (1, 2, 4, 8, 16)
+"""Row capacities that decode programs are bound to."""
+
+LOGITS_BYTES = 32 << 20
+"""Most bytes of logits that one step produces when every position's are wanted: bounds the arena."""
+
+HOST_BYTES = 64 << 20
+"""Set aside for Python and its libraries when deciding what fits."""
+
+
+@dataclass
+class Stats:
+    """Facts of an engine: what it chose, and the work of `forward` so far."""
+
+    isa: str = ""
+    threads: int = 0
+    load_seconds: float = 0.0
+    weight_bytes: int = 0  # read by a decode step of one row
+    steps: int = 0
+    rows: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class MemoryNeed:
+    """Bytes that a model needs at a context length, by purpose."""
+
+    weights: int
+    kv: int
+    work: int
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.kv + self.work + HOST_BYTES
+
+    def describe(self) -> str:
+        gb = [f"{name} {n / 1e9:.1f}" for name, n in (("weights", self.weights), ("KV", self.kv), ("work", self.work + HOST_BYTES))]
+        return f"{' + '.join(gb)} = {self.total / 1e9:.1f} GB"
+
+
+def memory_need(config: ModelConfig, weight_bytes: int, work_bytes: int, n_ctx: int) -> MemoryNeed:
+    """What a context of n_ctx tokens takes: KV in whole blocks, rotary tables counted as work."""
+    rope = sum(4 * r.n_rot * n_ctx for r in config.ropes)
+    return MemoryNeed(weight_bytes, -(-n_ctx // BLOCK) * BLOCK * config.kv_bytes_per_token, work_bytes + rope)
+
+
+def largest_context(config: ModelConfig, weight_bytes: int, work_bytes: int, free: int, limit: int) -> int:
+    """Most tokens of context, at most `limit`, that fit into `free` bytes; 0 when not even one block does."""
+    lo, hi = 0, -(-limit // BLOCK)
+    while lo < hi:
+        mid = (lo + hi + 1) // 2
+        if memory_need(config, weight_bytes, work_bytes, mid * BLOCK).total <= free:
+            lo = mid
+        else:
+            hi = mid - 1
+    return min(lo * BLOCK, limit)
+
+
+def choose_context(path: str, requested: int, config: ModelConfig, weight_bytes: int, work_bytes: int, free: int) -> int:
+    """The context length to use; ResourceError when it, or any, does not fit, naming the one that would."""
+    limit = requested or config.n_ctx_train
+    fits = largest_context(config, weight_bytes, work_bytes, free, limit)
+    n_ctx = resolve_context(requested, config.n_ctx_train, fits)
+    if fits == 0 or n_ctx > fits:
+        need = memory_need(config, weight_bytes, work_bytes, max(n_ctx, 1))
+        hint = f"It fits with -c {fits}." if fits else "Not even a short context fits: a smaller model or quantisation is needed."
+        raise ResourceError(f"{path}: does not fit: {need.describe()}, free {free / 1e9:.1f} GB. {hint}")
+    return n_ctx
+
+
+class Engine:
+    """See the module docstring. Made by `Engine.open`; close it, or use it as a context manager."""
+
+    def __init__(self, gguf: GgufFile, executor: devices.Executor, options: EngineOptions, progress: Progress) -> None:
+        begin = time.monotonic()
+        self.gguf, self.executor = gguf, executor
+        self.config = ModelConfig.from_gguf(gguf)
+        self.program = blocks.build(gguf, self.config)
+        self.chunk = max(1, options.chunk)
+        self.all_rows = max(1, min(self.chunk, LOGITS_BYTES // (4 * self.config.n_vocab)))
+        weight_bytes = weights.place(self.program.weights()).total
+        # The arena's exact size follows from the plan; for the decision a bound is enough: a few widest rows and the logits.
+        widest = max(b.cols for b in self.program.buffers if b.cols != self.config.n_vocab)
+        work = 4 * (8 * widest * self.chunk + max(16, self.all_rows) * self.config.n_vocab)
+        self.n_ctx = choose_context(gguf.path, options.n_ctx, self.config, weight_bytes, work, free_memory())
+        n_blocks = -(-self.n_ctx // BLOCK)
+        self.pool = BlockPool(n_blocks)
+        self.step_inputs = StepInputs(max(self.chunk, DECODE_ROWS[-1]), 1, n_blocks)
+        self._slots = [0]
+        executor.load(gguf, self.config, self.program, self.n_ctx, n_blocks, progress)
+        self._handles: dict[tuple[int, int], int] = {}
+        self._handle(self.chunk, 1)  # the widest arena first: later ones fit into it
+        self.stats = Stats(
+            isa=getattr(executor, "isa", ""),
+            threads=getattr(executor, "threads", 1),
+            weight_bytes=executor.command_bytes(self._handle(1, 1), 1, 1),
+            load_seconds=time.monotonic() - begin,
+        )
+
+    @staticmethod
+    def open(
+        path: str, options: EngineOptions | None = None, executor: devices.Executor | None = None, progress: Progress | None = None
+    ) -> Engine:
+        """Open a model file. `executor` overrides the one that the options name; progress(bytes done, bytes in total)."""
+        chosen = options or EngineOptions()
+        gguf = GgufFile.open(path)
+        try:
+            threads = resolve_threads(chosen.threads, this_machine().cores)
+            runs = executor or devices.make(chosen.executor, threads, chosen.cpu_isa)
+            try:
+                return Engine(gguf, runs, chosen, progress or (lambda done, total: None))
+            except BaseException:
+                runs.close()
+                raise
+        except BaseException:
+            gguf.close()
+            raise
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the executor's memory and the file's mapping."""
+        self.executor.close()
+        self.gguf.close()
+
+    @property
+    def n_vocab(self) -> int:
+        return self.config.n_vocab
+
+    # ---- sequences ----
+
+    def new_sequence(self) -> KvSequence:
+        """A fresh sequence. ResourceError while another one is open: there is room for one."""
+        if not self._slots:
+            raise ResourceError("another sequence is open; close it first")
+        return _Sequence(self._slots.pop(), self.pool, self.step_inputs, self.n_ctx, slots=self._slots)
+
+    # ---- steps ----
+
+    def forward(self, seq: KvSequence, tokens: Sequence[int], want: str = "last") -> np.ndarray:
+        """Append `tokens` to the sequence and return logits, float32 [1 or len(tokens), n_vocab].
+
+        want "last": of the last token; the array is valid until the next step. want "all": of every token, a copy.
+        ResourceError when they do not fit; the sequence is then unchanged. An interrupted call keeps whole chunks.
+        """
+        ids = list(tokens)
+        if not ids or want not in ("last", "all"):
+            raise ValueError("forward needs tokens, and want 'last' or 'all'")
+        if min(ids) < 0 or max(ids) >= self.n_vocab:
+            raise IeError(f"token id {max(ids) if min(ids) >= 0 else min(ids)} is outside the vocabulary (0…{self.n_vocab - 1})")
+        start = len(seq)
+        seq.extend(ids)
+        done = 0
+        begin = time.monotonic()
+        out = np.empty((len(ids), self.n_vocab), np.float32) if want == "all" else None
+        try:
+            for piece in self._pieces(ids, want):
+                logits = self._step(seq, start + done, piece, want == "all", done + len(piece) == len(ids))
+                if out is not None:
+                    out[done : done + len(piece)] = logits
+                done += len(piece)
+        except BaseException:
+            seq.truncate(start + done)
+            raise
+        self.stats.seconds += time.monotonic() - begin
+        return logits if out is None else out
+
+    def _pieces(self, ids: list[int], want: str) -> Iterable[list[int]]:
+        size = self.all_rows if want == "all" else self.chunk
+        return (ids[i : i + size] for i in range(0, len(ids), size))
+
+    def _step(self, seq: KvSequence, first: int, tokens: list[int], every: bool, last: bool) -> np.ndarray:
+        n = len(tokens)
+        outs = list(range(n)) if every else [n - 1] if last else []
+        self.step_inputs.fill([(seq.slot, first, tokens)], outs)
+        handle = self._handle(n, max(1, len(outs)))
+        self.executor.run(handle, self.step_inputs)
+        self.stats.steps += 1
+        self.stats.rows += n
+        return self.executor.read(handle, self.program.outputs["logits"], len(outs))
+
+    def _handle(self, rows: int, outs: int) -> int:
+        """The binding for a step of `rows` rows: the smallest decode capacity that holds them, or the prompt's."""
+        capacity = next((c for c in DECODE_ROWS if rows <= c), max(self.chunk, DECODE_ROWS[-1]))
+        key = (capacity, 1 if outs == 1 else capacity if capacity <= DECODE_ROWS[-1] else self.all_rows)
+        if key not in self._handles:
+            self._handles[key] = self.executor.bind(*key)
+        return self._handles[key]
+
+
+class _Sequence(KvSequence):
+    """A sequence that gives its slot back when closed."""
+
+    def __init__(self, *args: object, slots: list[int]) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
+        self._slots: list[int] | None = slots
+
+    def close(self) -> None:
+        super().close()
+        if self._slots is not None:
+            self._slots.append(self.slot)
+            self._slots = None
+
+
+def measured_bandwidth(threads: int | None = None) -> float:
+    """Bytes per second that this machine reads from memory with `threads` threads (default: one a core).
+
+    Measured once and kept in the cache directory by machine and thread count; measured again when that file is gone.
+    """
+    machine = this_machine()
+    n = resolve_threads(threads or 0, machine.cores)
+    path = paths.cache_dir() / "bandwidth.json"
+    key = f"{machine.cpu_name}, {machine.cores} cores, {n} threads"
+    known: dict[str, float] = {}
+    try:
+        loaded = json.loads(path.read_text(encoding="utf8"))
+        known = {str(k): float(v) for k, v in loaded.items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        pass  # absent or not ours: measured and written anew
+    if known.get(key, 0.0) > 0.0:
+        return known[key]
+    known[key] = read_bandwidth(n)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}.part")
+        part.write_text(json.dumps(known, indent=1), encoding="utf8")
+        part.replace(path)
+    except OSError:
+        pass  # a cache that cannot be written costs a measurement next time, nothing else
+    return known[key]

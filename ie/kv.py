@@ -1,0 +1,86 @@
+"""Paged KV cache: which blocks of the pool belong to which sequence.
+
+Owns: block numbers and block tables. Half-open rule: a sequence of n tokens owns exactly the blocks of
+positions [0, n), block i of its table covering positions [32 i, 32 i + 32). Allocation of memory happens once,
+in the executor; here only numbers move. Does not own: what is written into the blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .errors import ResourceError
+from .step import StepInputs
+
+BLOCK = 32  # IE_KV_BLOCK in core_laws/ie_core.h; a test compares them
+
+
+class BlockPool:
+    """Free block numbers 0 … n - 1, handed out lowest first."""
+
+    def __init__(self, n_blocks: int) -> None:
+        self.n_blocks = n_blocks
+        self._free = list(range(n_blocks - 1, -1, -1))
+
+    @property
+    def n_free(self) -> int:
+        return len(self._free)
+
+    def take(self) -> int:
+        if not self._free:
+            raise ResourceError(f"the KV cache is full: all {self.n_blocks} blocks of {BLOCK} positions are in use")
+        return self._free.pop()
+
+    def give(self, block: int) -> None:
+        self._free.append(block)
+
+    def check(self, owned: list[list[int]]) -> None:
+        """Every block is free or owned by one sequence; AssertionError otherwise."""
+        every = sorted(self._free + [b for blocks in owned for b in blocks])
+        assert every == list(range(self.n_blocks)), "blocks lost or owned twice"
+
+
+@dataclass
+class Sequence:
+    """Tokens of one sequence whose keys and values are (or are about to be) in the cache."""
+
+    slot: int
+    pool: BlockPool
+    step: StepInputs
+    limit: int  # most tokens
+    tokens: list[int] = field(default_factory=list)
+    blocks: list[int] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def extend(self, tokens: list[int]) -> None:
+        """Reserve blocks for more tokens and record them. ResourceError leaves the sequence as it was."""
+        n = len(self.tokens) + len(tokens)
+        if n > self.limit:
+            raise ResourceError(
+                f"the context is full: {len(self.tokens)} tokens held, {len(tokens)} more do not fit into {self.limit}; "
+                "a longer context (-c) or a shorter prompt is needed"
+            )
+        need = -(-n // BLOCK) - len(self.blocks)
+        if need > self.pool.n_free:
+            raise ResourceError(f"the KV cache is full: {need} blocks needed, {self.pool.n_free} free")
+        for _ in range(need):
+            block = self.pool.take()
+            self.step.tables[self.slot, len(self.blocks)] = block
+            self.blocks.append(block)
+        self.tokens += tokens
+
+    def truncate(self, n: int) -> None:
+        """Forget all but the first n tokens; their blocks return to the pool."""
+        if not 0 <= n <= len(self.tokens):
+            raise ValueError(f"truncate to {n} of {len(self.tokens)} tokens")
+        del self.tokens[n:]
+        keep = -(-n // BLOCK)
+        for block in reversed(self.blocks[keep:]):
+            self.pool.give(block)
+        self.step.tables[self.slot, keep : len(self.blocks)] = -1
+        del self.blocks[keep:]
+
+    def close(self) -> None:
+        self.truncate(0)

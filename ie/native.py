@@ -1,0 +1,73 @@
+"""The compiled library, opened once.
+
+Owns: finding and opening lib/libie_cpu.so through cffi in ABI mode, and small wrappers that turn its
+refusals into exceptions. The declaration is lib/host.cdef, which the build copies out of the headers in
+kernels_c/host. Does not own: what is computed with it (see `devices.cpu`).
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .errors import DeviceError, ResourceError
+
+LIB_DIR = Path(__file__).resolve().parent / "lib"
+ISAS = ("portable", "avx2", "avx512")
+"""Instruction sets by their id in kernels_c/host/host.h, worst to best."""
+
+
+@functools.cache
+def lib() -> tuple[Any, Any]:
+    """(ffi, library). DeviceError when the kernels are not built or do not load here."""
+    import cffi
+
+    ffi = cffi.FFI()
+    path = LIB_DIR / "libie_cpu.so"
+    try:
+        ffi.cdef((LIB_DIR / "host.cdef").read_text(encoding="utf8"))
+        return ffi, ffi.dlopen(str(path))
+    except OSError as error:
+        raise DeviceError(f"{path}: the compiled kernels cannot be opened ({error}); build them with `make setup`") from error
+
+
+def pointer(array: np.ndarray, ctype: str) -> Any:
+    """The address of an array's first element as `ctype`; the caller keeps the array alive."""
+    return lib()[0].cast(ctype, array.ctypes.data)
+
+
+def int64s(values: Any) -> np.ndarray:
+    return np.ascontiguousarray(values, dtype=np.int64)
+
+
+def constant(name: str) -> int:
+    """A constant of ie_core.h: lanes, q8_block, kv_block, attn_segment, align, decode_rows."""
+    names = ("lanes", "q8_block", "kv_block", "attn_segment", "align", "decode_rows")
+    return int(lib()[1].ie_core_constant(names.index(name)))
+
+
+class Memory:
+    """Zeroed pages from the library: huge pages where the system gives them. Freed by `close` or when collected."""
+
+    def __init__(self, nbytes: int, what: str) -> None:
+        ffi, library = lib()
+        self.nbytes = max(nbytes, 64)
+        self._free = library.ie_free
+        self.ptr = library.ie_alloc(self.nbytes)
+        if self.ptr == ffi.NULL:
+            raise ResourceError(f"cannot allocate {nbytes:,} bytes for {what}; a smaller context (-c) needs less")
+        self.address = int(ffi.cast("uintptr_t", self.ptr))
+        self.array = np.frombuffer(ffi.buffer(self.ptr, self.nbytes), np.uint8)
+
+    def close(self) -> None:
+        if self.ptr is not None:
+            self.array = np.empty(0, np.uint8)
+            self._free(self.ptr, self.nbytes)
+            self.ptr = None
+
+    def __del__(self) -> None:
+        if getattr(self, "ptr", None) is not None:
+            self._free(self.ptr, self.nbytes)

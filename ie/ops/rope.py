@@ -1,0 +1,57 @@
+"""rope: rotary position embedding of queries and keys; keys and values go to the KV cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .table import Arg, CountFn, Op
+
+
+def rotate(x: np.ndarray, table: np.ndarray, n_rot: int, neox: bool) -> np.ndarray:
+    """Rotate the first n_rot values of each head. x [rows, heads, dim]; table [rows, n_rot / 2, 2] of cos, sin."""
+    y = x.copy()
+    if neox:
+        first, second = slice(0, n_rot // 2), slice(n_rot // 2, n_rot)
+    else:
+        first, second = slice(0, n_rot, 2), slice(1, n_rot, 2)
+    cos, sin = table[:, None, :, 0], table[:, None, :, 1]
+    y[..., first] = x[..., first] * cos - x[..., second] * sin
+    y[..., second] = x[..., first] * sin + x[..., second] * cos
+    return y
+
+
+def reference(env: Any, a: Mapping[str, Any]) -> None:
+    dim = a["head_dim"]
+    q, k, v = (env.get(a[n]) for n in ("q", "k", "v"))
+    rows = q.shape[0]
+    q, k, v = (t.reshape(rows, -1, dim) for t in (q, k, v))
+    if a["n_rot"]:
+        table = env.rope_rows(a["rope"])
+        q, k = (rotate(t, table, a["n_rot"], bool(a["neox"])) for t in (q, k))
+    env.put(a["q"], q.reshape(rows, -1))
+    env.cache_write(a["k_cache"], a["v_cache"], k, v)
+
+
+OP = Op(
+    name="rope",
+    args=(
+        Arg("q", "f32v", "HD", "rw", doc="rotated in place"),
+        Arg("k", "f32v", "GD"),
+        Arg("v", "f32v", "GD"),
+        Arg("rope", "rope", optional=True),
+        Arg("k_cache", "cache", access="w"),
+        Arg("v_cache", "cache", access="w"),
+        Arg("head_dim", "i32"),
+        Arg("n_rot", "i32", doc="values of each head that turn; 0: none"),
+        Arg("neox", "i32", doc="1: pairs (i, i + n_rot / 2); 0: pairs (2i, 2i + 1)"),
+    ),
+    tolerance="elementwise",
+    geometry=CountFn("ie_geom_rows", ("rows",)),
+    bytes=CountFn("ie_bytes_rows", ("rows", "q.cols")),
+    flops=None,
+    reference=reference,
+    doc="(a, b) -> (a cos - b sin, a sin + b cos) for q and k; k and v stored as F16",
+)

@@ -1,0 +1,96 @@
+"""Step inputs: everything that changes from one step to the next, as one block of memory.
+
+Owns: the layout of the C struct `ie_step` and its arrays, and filling them. Commands are constant;
+kernels read rows, segments, output rows and block tables from here. Does not own the block tables'
+content (see `kv`), nor what a step means (see `engine`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+ROWS, OUTS = 0, 1
+"""Domains: a command runs over all live rows of the step, or over its output rows."""
+
+STEP_FIELDS: tuple[tuple[str, str, str], ...] = (
+    ("n_rows", "int32_t", "live rows"),
+    ("n_outs", "int32_t", "output rows: rows that need logits"),
+    ("n_segs", "int32_t", "segments: runs of rows of one sequence"),
+    ("skip", "int32_t", "commands flagged IE_CMD_SKIPPABLE are left out when nonzero"),
+    ("max_blocks", "int32_t", "entries of one block table"),
+    ("reserved", "int32_t", "zero"),
+    ("token", "uint64_t", "int32 [rows]"),
+    ("pos", "uint64_t", "int32 [rows], absolute position"),
+    ("seq", "uint64_t", "int32 [rows], index of the block table"),
+    ("out_row", "uint64_t", "int32 [outs], ascending row indices"),
+    ("seg", "uint64_t", "int32 [segs][4]: first row, count, state slot in, state slot out"),
+    ("tables", "uint64_t", "int32 [sequences][max_blocks], KV block of each 32 positions"),
+)
+
+_NUMPY = {"int32_t": "<i4", "uint64_t": "<u8"}
+STEP_DTYPE = np.dtype([(name, _NUMPY[ctype]) for name, ctype, _ in STEP_FIELDS])
+
+
+class StepInputs:
+    """The step block of one engine: header, arrays and block tables in one allocation.
+
+    Capacity: `rows` rows, `seqs` sequences, block tables of `max_blocks` entries (-1: no block).
+    """
+
+    def __init__(self, rows: int, seqs: int, max_blocks: int) -> None:
+        self.rows, self.seqs, self.max_blocks = rows, seqs, max_blocks
+        parts = (("token", rows), ("pos", rows), ("seq", rows), ("out_row", rows), ("seg", 4 * seqs))
+        parts += (("tables", seqs * max_blocks),)
+        header = (STEP_DTYPE.itemsize + 63) // 64 * 64
+        total = header + sum((4 * n + 63) // 64 * 64 for _, n in parts)
+        raw = np.zeros(total + 64, np.uint8)
+        shift = -raw.ctypes.data % 64  # cache-line alignment, so that rows of neighbours do not share lines
+        self.memory = raw[shift : shift + total]
+        self.header = self.memory[: STEP_DTYPE.itemsize].view(STEP_DTYPE)
+        self.arrays: dict[str, np.ndarray] = {}
+        pos = header
+        for name, n in parts:
+            self.arrays[name] = self.memory[pos : pos + 4 * n].view("<i4")
+            pos += (4 * n + 63) // 64 * 64
+        self.token, self.pos, self.seq = (self.arrays[n] for n in ("token", "pos", "seq"))
+        self.out_row = self.arrays["out_row"]
+        self.seg = self.arrays["seg"].reshape(seqs, 4)
+        self.tables = self.arrays["tables"].reshape(seqs, max_blocks)
+        self.tables[:] = -1
+        self.header["max_blocks"] = max_blocks
+        for name, _ in parts:
+            self.header[name] = self.arrays[name].ctypes.data
+        self.n_rows = self.n_outs = self.n_segs = 0
+
+    @property
+    def address(self) -> int:
+        return int(self.memory.ctypes.data)
+
+    def fill(self, runs: Sequence[tuple[int, int, Sequence[int]]], outs: Sequence[int], skip: bool = False) -> None:
+        """Describe one step: `runs` of (sequence slot, first position, tokens), rows in that order; `outs` row indices."""
+        row = 0
+        for i, (slot, first, tokens) in enumerate(runs):
+            n = len(tokens)
+            self.token[row : row + n] = tokens
+            self.pos[row : row + n] = range(first, first + n) if n < 8 else np.arange(first, first + n)
+            self.seq[row : row + n] = slot
+            self.seg[i] = (row, n, slot, slot)
+            row += n
+        n_outs = len(outs)
+        self.out_row[:n_outs] = outs
+        self.n_rows, self.n_outs, self.n_segs = row, n_outs, len(runs)
+        head = self.header
+        head["n_rows"], head["n_outs"], head["n_segs"], head["skip"] = row, n_outs, len(runs), int(skip)
+
+    def check(self) -> None:
+        """Invariants that kernels rely on; raises AssertionError."""
+        n = self.n_rows
+        assert 0 <= n <= self.rows and 0 <= self.n_outs <= n and self.n_segs <= self.seqs
+        assert ((self.seq[:n] >= 0) & (self.seq[:n] < self.seqs)).all()
+        assert (self.pos[:n] >= 0).all()
+        for r in range(n):
+            assert self.tables[self.seq[r], self.pos[r] >> 5] >= 0, "position without a KV block"
+        outs = self.out_row[: self.n_outs]
+        assert ((outs >= 0) & (outs < n)).all() and (np.diff(outs) > 0).all()

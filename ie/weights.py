@@ -1,0 +1,81 @@
+"""Weights on their way from the file to a device: sizes, placement, and loading with progress.
+
+Owns: how many bytes a program's weights need, where each lies in one block of device memory, and the loop
+that fills it, tensor by tensor, giving file pages back as it goes so that memory does not double.
+Does not own: the layout (see `repack`) or the memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .formats import dequantize
+from .gguf import GgufFile
+from .program import Matrix, Table, Vector
+from .repack import repack
+
+ALIGN = 256
+
+Weight = Matrix | Vector | Table
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Byte offset of each matrix and vector in one block of `total` bytes; tables stay in the file."""
+
+    offsets: dict[Weight, int]
+    total: int
+
+
+def nbytes(weight: Weight) -> int:
+    """Bytes of a weight on the device; tables, read from the file, take none."""
+    if isinstance(weight, Matrix):
+        return sum(weight.layout.nbytes(m, weight.k) for m in weight.rows)
+    return 4 * weight.n if isinstance(weight, Vector) else 0
+
+
+def place(weights: Sequence[Weight]) -> Placement:
+    """Lay weights out in order of use, each aligned."""
+    offsets, pos = {}, 0
+    for w in weights:
+        if not isinstance(w, Table):
+            offsets[w] = pos
+            pos += -(-nbytes(w) // ALIGN) * ALIGN
+    return Placement(offsets, pos)
+
+
+def vector_values(gguf: GgufFile, weight: Vector) -> np.ndarray:
+    """float32 [n]: the tensors of a vector one after the other."""
+    parts = [dequantize(gguf.tensors[n].format, gguf.tensors[n].data()) for n in weight.names]
+    return np.concatenate([p.reshape(-1) for p in parts]).astype(np.float32, copy=False)
+
+
+def matrix_values(gguf: GgufFile, weight: Matrix) -> np.ndarray:
+    """float32 [m, k]: the tensors of a matrix, dequantised and stacked."""
+    parts = [dequantize(gguf.tensors[n].format, gguf.tensors[n].data()) for n in weight.names]
+    return np.concatenate([p.reshape(-1, weight.k) for p in parts])
+
+
+def load(
+    gguf: GgufFile, weights: Sequence[Weight], memory: np.ndarray, pool: object, progress: Callable[[int, int], None]
+) -> dict[Weight, int]:
+    """Fill `memory` (zeroed uint8) and return the offset of each weight; progress(bytes done, bytes in total)."""
+    placement = place(weights)
+    done = 0
+    for weight, offset in placement.offsets.items():
+        if isinstance(weight, Vector):
+            values = vector_values(gguf, weight).view(np.uint8)
+            memory[offset : offset + values.size] = values
+        elif isinstance(weight, Matrix):
+            pos = offset
+            for name, rows in zip(weight.names, weight.rows, strict=True):
+                size = weight.layout.nbytes(rows, weight.k)
+                repack(pool, weight.layout, gguf.tensors[name].data(), memory[pos : pos + size], rows, weight.k)
+                gguf.tensors[name].release()
+                pos += size
+        done += nbytes(weight)
+        progress(done, placement.total)
+    return placement.offsets

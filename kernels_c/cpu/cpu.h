@@ -1,0 +1,66 @@
+/* cpu.h: what every CPU kernel file includes.
+ *
+ * A kernel runs tiles [begin, end) of one command; tiles are independent and any thread may run any of
+ * them. The file is compiled once per instruction set, IE_ISA names it, IE_NAME(x) is x for that set.
+ */
+#ifndef IE_CPU_H
+#define IE_CPU_H
+
+#include "../include/formats.h"
+#include "../include/ops.h"
+#include "simd.h"
+
+#define IE_PASTE2(a, b) a##_##b
+#define IE_PASTE(a, b) IE_PASTE2(a, b)
+#define IE_NAME(x) IE_PASTE(x, IE_ISA)
+
+#define IE_MAX_HEAD_DIM 512 /* attention keeps one head's accumulator on the stack */
+
+typedef void (*ie_kernel)(const ie_cmd *cmd, const ie_step *step, int64_t begin, int64_t end);
+
+#define IE_KERNEL(x) void IE_NAME(ie_##x)(const ie_cmd *cmd, const ie_step *step, int64_t begin, int64_t end)
+#define IE_ARGS(x) const ie_args_##x *a = (const ie_args_##x *)cmd->args
+
+IE_KERNEL(embed);
+IE_KERNEL(gather);
+IE_KERNEL(rmsnorm);
+IE_KERNEL(quantize);
+IE_KERNEL(matmul);
+IE_KERNEL(rope);
+IE_KERNEL(attention);
+IE_KERNEL(glu);
+IE_KERNEL(add);
+
+IE_FN int64_t ie_domain_rows(const ie_cmd *c, const ie_step *s) { return c->domain == IE_DOMAIN_OUTS ? s->n_outs : s->n_rows; }
+IE_FN float *ie_row_f(ie_view v, int64_t r) { return (float *)(uintptr_t)(v.p + (uint64_t)(r * v.stride)); }
+IE_FN uint8_t *ie_row_b(ie_view v, int64_t r) { return (uint8_t *)(uintptr_t)(v.p + (uint64_t)(r * v.stride)); }
+IE_FN const int32_t *ie_ints(uint64_t p) { return (const int32_t *)(uintptr_t)p; }
+
+/* Q8 of x[0..n) into blocks [first, first + n / 32) of a row of k values; n is a multiple of 32. */
+IE_FN void ie_quantize_row(const float *x, int64_t n, uint8_t *row, int64_t k, int64_t first)
+{
+    int8_t *codes = (int8_t *)row + first * IE_BLOCK;
+    float *scale = (float *)(void *)(row + ie_q8_scale_offset(k)) + first;
+    float *dsum = (float *)(void *)(row + ie_q8_dsum_offset(k)) + first;
+    int32_t *isum = (int32_t *)(void *)(row + ie_q8_isum_offset(k)) + first;
+    for (int64_t b = 0; b < n / IE_BLOCK; b++) {
+        const float *xb = x + b * IE_BLOCK;
+        float amax = 0.0f;
+        for (int i = 0; i < IE_BLOCK; i++) {
+            float v = __builtin_fabsf(xb[i]);
+            amax = v > amax ? v : amax;
+        }
+        float d = ie_q8_scale(amax), m = ie_q8_multiplier(amax);
+        int32_t sum = 0;
+        for (int i = 0; i < IE_BLOCK; i++) {
+            int32_t q = ie_q8_code(xb[i], m);
+            codes[b * IE_BLOCK + i] = (int8_t)q;
+            sum += q;
+        }
+        scale[b] = d;
+        isum[b] = sum;
+        dsum[b] = d * (float)sum;
+    }
+}
+
+#endif

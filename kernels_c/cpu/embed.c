@@ -1,0 +1,18 @@
+/* embed: y[r] = table[token[r]] * scale. One tile a row; the row is decoded from the file's own format.
+ * Bytes: one table row read, one F32 row written. */
+#include "cpu.h"
+#include "../host/host.h"
+
+IE_KERNEL(embed)
+{
+    IE_ARGS(embed);
+    const int32_t *token = ie_ints(step->token);
+    for (int64_t r = begin; r < end; r++) {
+        float *y = ie_row_f(a->y, r);
+        const uint8_t *src = (const uint8_t *)(uintptr_t)a->table.p + (int64_t)token[r] * a->table.row_bytes;
+        ie_dequant(a->table.format, src, y, a->y.cols);
+        if (a->scale != 1.0f)
+            for (int64_t i = 0; i < a->y.cols; i++)
+                y[i] *= a->scale;
+    }
+}

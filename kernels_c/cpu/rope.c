@@ -1,0 +1,41 @@
+/* rope: rotates q in place and k on its way into the cache; v goes there as it is. One tile a row.
+ * Cache layout: ie_k_index, ie_v_index (ie_core.h); F16, rounded half to even. */
+#include "cpu.h"
+
+static void rotate(const float *x, float *y, const float *table, int64_t dim, int64_t n_rot, int neox)
+{
+    const int64_t half = n_rot / 2, second = neox ? half : 1, step = neox ? 1 : 2;
+    for (int64_t i = 0; i < half; i++) {
+        float p = x[i * step], q = x[i * step + second], c = table[2 * i], s = table[2 * i + 1];
+        y[i * step] = ie_rope_first(p, q, c, s);
+        y[i * step + second] = ie_rope_second(p, q, c, s);
+    }
+    for (int64_t i = n_rot; i < dim; i++)
+        y[i] = x[i];
+}
+
+IE_KERNEL(rope)
+{
+    IE_ARGS(rope);
+    const int64_t dim = a->head_dim, heads = a->q.cols / dim, kv_heads = a->k.cols / dim, n_rot = a->n_rot;
+    _Float16 *kc = (_Float16 *)(uintptr_t)a->k_cache, *vc = (_Float16 *)(uintptr_t)a->v_cache;
+    for (int64_t r = begin; r < end; r++) {
+        const int64_t pos = ie_ints(step->pos)[r], seq = ie_ints(step->seq)[r];
+        const int64_t block = ie_ints(step->tables)[seq * step->max_blocks + ie_kv_block_of(pos)];
+        const int64_t slot = ie_kv_slot_of(pos);
+        const float *table = (const float *)(uintptr_t)a->rope + pos * n_rot;
+        float *q = ie_row_f(a->q, r);
+        const float *k = ie_row_f(a->k, r), *v = ie_row_f(a->v, r);
+        float turned[IE_MAX_HEAD_DIM];
+        for (int64_t h = 0; h < heads; h++)
+            if (n_rot)
+                rotate(q + h * dim, q + h * dim, table, dim, n_rot, a->neox);
+        for (int64_t h = 0; h < kv_heads; h++) {
+            rotate(k + h * dim, turned, table, dim, n_rot, a->neox);
+            for (int64_t d = 0; d < dim; d++) {
+                kc[ie_k_index(block, kv_heads, dim, h, d, slot)] = (_Float16)turned[d];
+                vc[ie_v_index(block, kv_heads, dim, h, slot, d)] = (_Float16)v[h * dim + d];
+            }
+        }
+    }
+}

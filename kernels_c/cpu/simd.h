@@ -1,0 +1,104 @@
+/* simd.h: 16 lanes on every CPU, from clang's vector extensions.
+ *
+ * Owns: the lane types, fused multiply-add, the 4-byte dot products and the fixed reduction tree. The same
+ * source is compiled once per instruction set; bits do not depend on which.
+ */
+#ifndef IE_SIMD_H
+#define IE_SIMD_H
+
+#include <stdint.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+#include "../include/formula.h"
+
+typedef float ie_f16 __attribute__((ext_vector_type(16), aligned(4)));       /* 16 floats */
+typedef int32_t ie_i16 __attribute__((ext_vector_type(16), aligned(4)));     /* 16 ints */
+typedef uint32_t ie_u16 __attribute__((ext_vector_type(16), aligned(4)));
+typedef _Float16 ie_h16 __attribute__((ext_vector_type(16), aligned(2)));    /* 16 halves */
+
+IE_MATH ie_f16 ie_load_f(const float *p) { return *(const ie_f16 *)p; }
+IE_MATH void ie_store_f(float *p, ie_f16 v) { *(ie_f16 *)p = v; }
+IE_MATH ie_u16 ie_load_w(const uint8_t *p) { return *(const ie_u16 *)(const void *)p; }
+IE_MATH ie_f16 ie_load_h(const void *p) { return __builtin_convertvector(*(const ie_h16 *)p, ie_f16); }
+IE_MATH ie_f16 ie_splat(float x) { return (ie_f16)(x); }
+
+IE_MATH ie_f16 ie_fma16(ie_f16 a, ie_f16 b, ie_f16 c)
+{
+#if defined(__FMA__) || defined(__aarch64__)
+    return __builtin_elementwise_fma(a, b, c);
+#else
+    ie_f16 r;
+    for (int i = 0; i < 16; i++)
+        r[i] = ie_fma_soft(a[i], b[i], c[i]);
+    return r;
+#endif
+}
+
+/* Sum of 16 lanes in the order every target uses: halves added until one lane is left. */
+IE_MATH float ie_sum16(ie_f16 v)
+{
+    float t[16];
+    ie_store_f(t, v);
+    for (int n = 8; n > 0; n /= 2)
+        for (int i = 0; i < n; i++)
+            t[i] += t[i + n];
+    return t[0];
+}
+
+/* acc + sum of 4 products in each lane: unsigned codes below 128 (w) times the signed bytes of a. */
+IE_MATH ie_i16 ie_dot_small(ie_i16 acc, ie_u16 w, uint32_t a);
+/* The same for biased codes (code + 128, any byte), where acc started from ie_dot_start(sum of the block). */
+IE_MATH ie_i16 ie_dot_biased(ie_i16 acc, ie_u16 w, uint32_t a);
+IE_MATH ie_i16 ie_dot_start(int32_t block_sum);
+
+#if defined(__AVX512VNNI__)
+
+IE_MATH ie_i16 ie_dot_small(ie_i16 acc, ie_u16 w, uint32_t a)
+{
+    return (ie_i16)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)w, _mm512_set1_epi32((int32_t)a));
+}
+IE_MATH ie_i16 ie_dot_biased(ie_i16 acc, ie_u16 w, uint32_t a) { return ie_dot_small(acc, w, a); }
+IE_MATH ie_i16 ie_dot_start(int32_t block_sum) { return (ie_i16)(-128 * block_sum); }
+
+#elif defined(__AVX2__)
+
+typedef union { ie_u16 u; ie_i16 s; __m256i h[2]; } ie_pair;
+
+IE_MATH ie_i16 ie_dot_small(ie_i16 acc, ie_u16 w, uint32_t a)
+{
+    const __m256i ones = _mm256_set1_epi16(1), b = _mm256_set1_epi32((int32_t)a);
+    ie_pair x = {.u = w}, r = {.s = acc};
+    for (int i = 0; i < 2; i++) /* 2 * 127 * 128 fits 16 bits: no saturation */
+        r.h[i] = _mm256_add_epi32(r.h[i], _mm256_madd_epi16(_mm256_maddubs_epi16(x.h[i], b), ones));
+    return r.s;
+}
+IE_MATH ie_i16 ie_dot_biased(ie_i16 acc, ie_u16 w, uint32_t a)
+{
+    const __m256i ones = _mm256_set1_epi16(1), b = _mm256_set1_epi32((int32_t)a), bias = _mm256_set1_epi8(-128);
+    ie_pair x = {.u = w}, r = {.s = acc};
+    for (int i = 0; i < 2; i++) {
+        /* |code| * (sign of code applied to a): at most 2 * 128 * 127, no saturation either. */
+        __m256i code = _mm256_xor_si256(x.h[i], bias);
+        __m256i p = _mm256_maddubs_epi16(_mm256_abs_epi8(code), _mm256_sign_epi8(b, code));
+        r.h[i] = _mm256_add_epi32(r.h[i], _mm256_madd_epi16(p, ones));
+    }
+    return r.s;
+}
+IE_MATH ie_i16 ie_dot_start(int32_t block_sum) { (void)block_sum; return (ie_i16)(0); }
+
+#else
+
+IE_MATH ie_i16 ie_dot_small(ie_i16 acc, ie_u16 w, uint32_t a)
+{
+    for (int i = 0; i < 4; i++)
+        acc += (ie_i16)((w >> (8u * (uint32_t)i)) & 255u) * (int32_t)(int8_t)((a >> (8 * i)) & 255u);
+    return acc;
+}
+IE_MATH ie_i16 ie_dot_biased(ie_i16 acc, ie_u16 w, uint32_t a) { return ie_dot_small(acc, w, a); }
+IE_MATH ie_i16 ie_dot_start(int32_t block_sum) { return (ie_i16)(-128 * block_sum); }
+
+#endif
+
+#endif

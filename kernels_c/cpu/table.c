@@ -1,0 +1,15 @@
+/* table.c: op id to kernel, for the instruction set this file is compiled for. */
+#include "cpu.h"
+
+extern const ie_kernel IE_NAME(ie_kernels)[IE_OP_COUNT];
+const ie_kernel IE_NAME(ie_kernels)[IE_OP_COUNT] = {
+    [IE_OP_EMBED] = IE_NAME(ie_embed),
+    [IE_OP_GATHER] = IE_NAME(ie_gather),
+    [IE_OP_RMSNORM] = IE_NAME(ie_rmsnorm),
+    [IE_OP_QUANTIZE] = IE_NAME(ie_quantize),
+    [IE_OP_MATMUL] = IE_NAME(ie_matmul),
+    [IE_OP_ROPE] = IE_NAME(ie_rope),
+    [IE_OP_ATTENTION] = IE_NAME(ie_attention),
+    [IE_OP_GLU] = IE_NAME(ie_glu),
+    [IE_OP_ADD] = IE_NAME(ie_add),
+};

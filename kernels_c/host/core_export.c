@@ -1,0 +1,56 @@
+/* core_export.c: ie_core.h and formula.h as exported functions, so that Python calls the very same code. */
+#include "../include/formula.h"
+#include "../include/ops.h"
+#include "host.h"
+
+int64_t ie_core_constant(int which)
+{
+    static const int64_t value[] = {IE_LANES, IE_BLOCK, IE_KV_BLOCK, IE_ATTN_SEGMENT, IE_ALIGN, IE_MAX_DECODE_ROWS};
+    return which >= 0 && which < (int)(sizeof value / sizeof *value) ? value[which] : -1;
+}
+int64_t ie_core_q8_row_bytes(int64_t k) { return ie_q8_row_bytes(k); }
+int64_t ie_core_f32_row_bytes(int64_t n) { return ie_f32_row_bytes(n); }
+int64_t ie_core_matrix_bytes(int64_t rows, int64_t blocks, int64_t tile) { return ie_matrix_bytes(rows, blocks, tile); }
+int64_t ie_core_kv_block_elems(int64_t heads, int64_t dim) { return ie_kv_block_elems(heads, dim); }
+int64_t ie_core_k_index(int64_t block, int64_t heads, int64_t dim, int64_t head, int64_t d, int64_t slot)
+{
+    return ie_k_index(block, heads, dim, head, d, slot);
+}
+int64_t ie_core_v_index(int64_t block, int64_t heads, int64_t dim, int64_t head, int64_t slot, int64_t d)
+{
+    return ie_v_index(block, heads, dim, head, slot, d);
+}
+int64_t ie_core_plan_check(int64_t n, const int64_t *offset, const int64_t *size, const int64_t *first, const int64_t *last,
+                           int64_t arena)
+{
+    return ie_plan_check(n, offset, size, first, last, arena);
+}
+int64_t ie_core_stage_check(int64_t n_cmds, const int64_t *stage, int64_t n, const int64_t *cmd, const int64_t *space,
+                            const int64_t *lo, const int64_t *hi, const int64_t *write)
+{
+    return ie_stage_check(n_cmds, stage, n, cmd, space, lo, hi, write);
+}
+int64_t ie_core_command_tiles(const void *cmd, int64_t rows) { return ie_command_tiles(cmd, rows); }
+int64_t ie_core_command_bytes(const void *cmd, int64_t rows) { return ie_command_bytes(cmd, rows); }
+int64_t ie_core_command_flops(const void *cmd, int64_t rows) { return ie_command_flops(cmd, rows); }
+
+void ie_formula_exp(const float *x, float *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = ie_exp(x[i]);
+}
+void ie_formula_silu(const float *x, float *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = ie_silu(x[i]);
+}
+void ie_formula_gelu(const float *x, float *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = ie_gelu(x[i]);
+}
+void ie_formula_fma_soft(const float *a, const float *b, const float *c, float *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = ie_fma_soft(a[i], b[i], c[i]);
+}

@@ -1,0 +1,66 @@
+/* host.h: the C side of the CPU executor, as Python sees it through cffi.
+ *
+ * The part between the CDEF marks is the cffi declaration; ie/native.py reads it from the installed copy, so
+ * there is one declaration only. Functions return 0 or a non-negative result; negative means refused. */
+#ifndef IE_HOST_H
+#define IE_HOST_H
+
+#include <stdint.h>
+
+#pragma GCC visibility push(default)
+
+/* CDEF BEGIN */
+
+/* ---- memory: zeroed pages, huge where the system gives them; NULL when refused ---- */
+void *ie_alloc(int64_t bytes);
+void ie_free(void *p, int64_t bytes);
+int64_t ie_alloc_count(void); /* calls of ie_alloc since the library was loaded */
+
+/* ---- instruction sets, worst to best ---- */
+enum { IE_ISA_PORTABLE, IE_ISA_AVX2, IE_ISA_AVX512, IE_ISA_COUNT };
+int ie_isa_available(int isa); /* 1: compiled in and supported by this processor */
+int ie_isa_best(void);
+
+/* ---- thread pool: `threads` workers, the caller being one; idle workers sleep ---- */
+typedef struct ie_pool ie_pool;
+ie_pool *ie_pool_create(int threads, int isa);
+void ie_pool_destroy(ie_pool *pool);
+
+/* ---- programs: addresses of `n_cmds` commands (256 bytes each) and of n_stages + 1 int32 stage starts ---- */
+typedef struct { uint64_t cmds; uint64_t stage_start; int32_t n_cmds; int32_t n_stages; } ie_program;
+int ie_run(ie_pool *pool, const ie_program *program, uint64_t step);
+
+/* ---- weights: GGUF rows of k values to the interleaved layout, split over the pool ---- */
+int ie_repack(ie_pool *pool, int layout, const uint8_t *src, uint8_t *dst, int64_t rows, int64_t k);
+int ie_dequant(int32_t format, const uint8_t *src, float *dst, int64_t n);
+
+/* ---- measured read bandwidth of all threads, bytes per second, best of `rounds` over `bytes` of memory ---- */
+double ie_read_bandwidth(ie_pool *pool, int64_t bytes, int rounds);
+
+/* ---- core functions (core_laws/ie_core.h), exported for Python ---- */
+int64_t ie_core_constant(int which); /* 0 lanes, 1 Q8 block, 2 KV block, 3 attention segment, 4 alignment, 5 decode rows */
+int64_t ie_core_q8_row_bytes(int64_t k);
+int64_t ie_core_f32_row_bytes(int64_t n);
+int64_t ie_core_matrix_bytes(int64_t rows, int64_t blocks_per_row, int64_t tile_bytes);
+int64_t ie_core_kv_block_elems(int64_t heads, int64_t dim);
+int64_t ie_core_k_index(int64_t block, int64_t heads, int64_t dim, int64_t head, int64_t d, int64_t slot);
+int64_t ie_core_v_index(int64_t block, int64_t heads, int64_t dim, int64_t head, int64_t slot, int64_t d);
+int64_t ie_core_plan_check(int64_t n, const int64_t *offset, const int64_t *size, const int64_t *first, const int64_t *last,
+                           int64_t arena);
+int64_t ie_core_stage_check(int64_t n_cmds, const int64_t *stage, int64_t n, const int64_t *cmd, const int64_t *space,
+                            const int64_t *lo, const int64_t *hi, const int64_t *write);
+int64_t ie_core_command_tiles(const void *cmd, int64_t rows);
+int64_t ie_core_command_bytes(const void *cmd, int64_t rows);
+int64_t ie_core_command_flops(const void *cmd, int64_t rows);
+
+/* ---- formulas, for tests ---- */
+void ie_formula_exp(const float *x, float *y, int64_t n);
+void ie_formula_silu(const float *x, float *y, int64_t n);
+void ie_formula_gelu(const float *x, float *y, int64_t n);
+void ie_formula_fma_soft(const float *a, const float *b, const float *c, float *y, int64_t n);
+
+/* CDEF END */
+
+#pragma GCC visibility pop
+
+#endif

@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""Compiles kernels_c into libie_cpu.so with the clang of the `ziglang` wheel.
+
+    python scripts/build_kernels.py [--out DIR] [--target x86_64|aarch64] [--force]
+
+CPU kernels are compiled once per instruction set, host code once. Objects are kept in build/ by the hash of
+their text, their headers and their flags, so an unchanged file costs nothing. Linked against an old glibc:
+one library serves every Linux of the architecture.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+KERNELS = ROOT / "kernels_c"
+BUILD = ROOT / "build" / "obj"
+GLIBC = "2.17"
+
+CFLAGS = (
+    "-std=gnu11 -O3 -fPIC -ffp-contract=off -fno-math-errno -fno-trapping-math -fvisibility=hidden "
+    "-fno-sanitize=all -Wall -Wextra -Werror -Wno-psabi -Ikernels_c/include"
+).split()
+ISAS = {
+    "x86_64": {
+        "portable": "-march=x86_64",
+        "avx2": "-march=x86_64_v3",
+        "avx512": "-march=x86_64_v4+avx512vnni",
+    },
+    "aarch64": {"portable": "-mcpu=generic"},
+}
+
+
+class BuildError(Exception):
+    """A compiler call failed, or the compiler is missing."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One object: a source file and the flags it is compiled with."""
+
+    source: Path
+    name: str
+    flags: tuple[str, ...]
+
+
+def units(arch: str) -> list[Unit]:
+    """All objects of the library for an architecture."""
+    out = []
+    for isa, march in ISAS[arch].items():
+        for path in sorted((KERNELS / "cpu").glob("*.c")):
+            if path.name != "dequant.c":
+                out.append(Unit(path, f"{path.stem}-{isa}", (march, f"-DIE_ISA={isa}")))
+    base = ISAS[arch]["portable"]
+    host = sorted((KERNELS / "host").glob("*.c")) + sorted((KERNELS / "cpu").glob("dequant.c"))
+    return out + [Unit(path, f"{path.stem}-host", (base,)) for path in host]
+
+
+def headers_digest() -> bytes:
+    """Hash of every header: any of them may be included by any source."""
+    h = hashlib.sha256()
+    for path in sorted([*KERNELS.rglob("*.h"), *(ROOT / "core_laws").glob("*.h")]):
+        h.update(path.read_bytes())
+    return h.digest()
+
+
+def zig(*args: str) -> None:
+    """Run `python -m ziglang cc …`; BuildError with the compiler's text when it fails."""
+    cmd = [sys.executable, "-m", "ziglang", "cc", *args]
+    done = subprocess.run(cmd, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        text = (done.stderr or done.stdout).strip()
+        hint = "\nThe compiler comes with: pip install ziglang" if "No module named" in text else ""
+        raise BuildError(f"{' '.join(cmd)}\n{text}{hint}")
+
+
+def compile_unit(unit: Unit, target: str, common: bytes) -> Path:
+    flags = [*CFLAGS, "-target", target, *unit.flags]
+    key = hashlib.sha256(common + unit.source.read_bytes() + " ".join(flags).encode()).hexdigest()[:24]
+    out = BUILD / f"{unit.name}-{key}.o"
+    if not out.exists():
+        part = out.with_suffix(f".{os.getpid()}.part")
+        zig(*flags, "-c", str(unit.source), "-o", str(part))
+        part.replace(out)
+    return out
+
+
+def declarations() -> str:
+    """What Python may call: the parts between CDEF marks of the headers in kernels_c/host, without comments."""
+    parts = []
+    for header in sorted((KERNELS / "host").glob("*.h")):
+        found = re.search(r"/\* CDEF BEGIN \*/(.*)/\* CDEF END \*/", header.read_text(encoding="utf8"), re.S)
+        parts += [found[1]] if found else []
+    if not parts:
+        raise BuildError("no header in kernels_c/host has CDEF marks")
+    return re.sub(r"/\*.*?\*/", "", "".join(parts), flags=re.S)
+
+
+def build(out_dir: Path, arch: str, force: bool = False) -> Path:
+    """Build the library into out_dir and return its path."""
+    target = f"{arch}-linux-gnu.{GLIBC}"
+    BUILD.mkdir(parents=True, exist_ok=True)
+    out_dir.mkdir(parents=True, exist_ok=True)
+    if force:
+        for old in BUILD.glob("*.o"):
+            old.unlink()
+    common = headers_digest() + target.encode()
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        objects = list(pool.map(lambda u: compile_unit(u, target, common), units(arch)))
+    library = out_dir / "libie_cpu.so"
+    with tempfile.TemporaryDirectory(dir=out_dir) as tmp:  # renamed into place: a running process keeps the old file
+        part = Path(tmp) / library.name
+        zig("-target", target, "-shared", "-s", "-o", str(part), *map(str, objects), "-lpthread")
+        part.replace(library)
+    (out_dir / "host.cdef").write_text(declarations(), encoding="utf8")
+    return library
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Compile kernels_c into libie_cpu.so.")
+    parser.add_argument("--out", type=Path, default=ROOT / "ie" / "lib", help="directory of the library")
+    parser.add_argument("--target", choices=sorted(ISAS), default=platform.machine(), help="architecture")
+    parser.add_argument("--force", action="store_true", help="compile everything again")
+    args = parser.parse_args()
+    try:
+        build(args.out, args.target, args.force)
+    except (BuildError, OSError) as error:
+        print(f"build_kernels: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
