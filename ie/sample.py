@@ -9,6 +9,7 @@ generator keyed by (seed, index of the token), so a token depends on nothing els
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from . import native
 from .errors import OptionError, SampleError
 
 SAMPLE_CDEF = """
@@ -75,18 +77,21 @@ def _finalise(z: int) -> int:
     return z ^ z >> 31
 
 
+@functools.cache
+def library() -> tuple[Any, Any]:
+    """(ffi, library) of the built kernels, with the functions of SAMPLE_CDEF. DeviceError when they are not built."""
+    ffi, opened = native.lib()
+    ffi.cdef(SAMPLE_CDEF)
+    return ffi, opened
+
+
 class Sampler:
     """Samples rows of `n_vocab` logits. Keeps no state between calls but a work buffer: one per thread."""
 
-    def __init__(self, params: SamplerParams, n_vocab: int, native: tuple[Any, Any] | None = None) -> None:
-        """`native` is (ffi, library) with the declarations of SAMPLE_CDEF; the built kernels by default."""
-        if native is None:
-            from .native import lib
-
-            native = lib()
+    def __init__(self, params: SamplerParams, n_vocab: int) -> None:
         self.params = params
         self.n_vocab = n_vocab
-        self._ffi, self._lib = native
+        self._ffi, self._lib = library()
         # The limit of a float32 is below that of the option's type; a huge temperature is as flat as the largest.
         temp = min(params.temp, float(np.finfo(np.float32).max))
         temp = max(temp, float(np.finfo(np.float32).tiny)) if params.temp > 0 else 0.0
