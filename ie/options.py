@@ -366,7 +366,7 @@ conversation starts instead. Text goes to stdout as it comes, everything else to
 so does `_` for `-` inside a flag. Exit status: 0 also when the reader of a pipe leaves early (`| head -1`); 1 after
 an error, which is one line on stderr; 130 after Ctrl-C.""",
     "ie-doctor": """\
-Exit status: 0 when the cpu executor works, else 1.""",
+Exit status: 1 when something that should work here does not (FAIL), else 0.""",
 }
 _EXAMPLES = {
     "ie-run": (

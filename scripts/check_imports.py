@@ -24,6 +24,7 @@ ORDER = [
     "iq_grids",
     "formats",
     "gguf",
+    "compare",
     "tokenizer",
     "config",
     "step",
