@@ -7,6 +7,7 @@ scripts/build_kernels.py; what else is in the package is pyproject.toml.
 from __future__ import annotations
 
 import platform
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,9 @@ class BuildPy(build_py):
     """Adds ie/lib: in the tree for an editable install, in the build folder for a wheel."""
 
     def run(self) -> None:
+        if not self.editable_mode:
+            # What an earlier build left there would be packed as well.
+            shutil.rmtree(Path(self.build_lib) / "ie", ignore_errors=True)
         super().run()
         build_kernels(ROOT / "ie" / "lib" if self.editable_mode else Path(self.build_lib).resolve() / "ie" / "lib")
 

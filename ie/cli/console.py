@@ -63,12 +63,12 @@ class Console:
         self._at_line_start = data.endswith(b"\n")
 
     def end_text(self) -> None:
-        """On a terminal, moves to a new line, so that what follows does not stick to the text."""
+        """Moves to a new line where stderr would stick to the text: on a terminal, and where both are one file."""
         if self._at_line_start:
             return
         if self.out_is_terminal:
             self.text("\n")
-        elif self.err_is_terminal:
+        elif self.err_is_terminal or _same_file():
             self._err("\n")
             self._at_line_start = True
 
@@ -123,6 +123,14 @@ class Console:
             os.dup2(nowhere, sys.stdout.fileno())
         finally:
             os.close(nowhere)
+
+
+def _same_file() -> bool:
+    """True when stdout and stderr lead to the same place, as after 2>&1."""
+    try:
+        return os.path.samestat(os.fstat(1), os.fstat(2))
+    except OSError:
+        return False
 
 
 def one_line(text: str) -> str:

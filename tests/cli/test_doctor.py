@@ -57,7 +57,7 @@ def test_instruction_sets_that_differ_are_noticed(capfd, monkeypatch: pytest.Mon
     assert status == 1 and "do not give the same bits" in lines["cpu"]
 
 
-def test_a_missing_library_is_said_without_hiding_the_rest(capfd, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_library_hides_nothing_else(capfd, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from ie import native
 
     monkeypatch.setattr(native, "LIB_DIR", tmp_path)

@@ -85,6 +85,13 @@ def test_messages_survive_redirection(tmp_path: Path) -> None:
     assert (tmp_path / "both").read_bytes() == b"ie-run: nothing.gguf: not the fake model\n"
 
 
+def test_summary_starts_a_line_where_both_streams_are_one() -> None:
+    out, _ = start("fake.gguf", "-p", "w", stderr=subprocess.STDOUT).communicate()
+    assert out.startswith(b"wxyz\nload ")
+    out, err = start("fake.gguf", "-p", "w").communicate()
+    assert out == b"wxyz" and err.startswith(b"load ")
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is not there")
 def test_full_disk() -> None:
     with open("/dev/full", "wb") as full:
