@@ -45,10 +45,8 @@ IE_FN int64_t ie_matrix_bytes(int64_t rows, int64_t blocks_per_row, int64_t tile
 {
     return ie_groups(rows) * blocks_per_row * tile_bytes;
 }
-/* Byte of 4-byte word w of lane r inside the code field of a tile (words of all lanes side by side). */
-IE_FN int64_t ie_word_offset(int64_t word, int64_t lane) { return (word * IE_LANES + lane) * 4; }
-/* 16-bit scalar of lane r inside a scale field. */
-IE_FN int64_t ie_half_offset(int64_t lane) { return lane * 2; }
+/* Byte of element e of a lane inside a tile's field of `unit`-byte elements: all lanes of an element side by side. */
+IE_FN int64_t ie_field_offset(int64_t element, int64_t lane, int64_t unit) { return (element * IE_LANES + lane) * unit; }
 
 /* Nibbles: byte j of a 32-value block holds value j in its low and value j + 16 in its high half, so
  * word w holds values 4w..4w+3 (low) and 16+4w..16+4w+3 (high). */
@@ -57,6 +55,16 @@ IE_FN uint32_t ie_nibbles_high(uint32_t word) { return (word >> 4) & 0x0F0F0F0Fu
 /* Signed codes are stored with their sign bit flipped: code + 128 as an unsigned byte. */
 IE_FN uint32_t ie_bias_codes(uint32_t word) { return word ^ 0x80808080u; }
 #define IE_CODE_BIAS 128
+/* Fifth bits of 32 values: bit 4w + b (value 4w + b) moves to bit 8b + w, so that shifting right by w leaves the
+ * bits of word w's four values at the bottom of its bytes. A permutation of the 32 bits. */
+IE_FN uint32_t ie_spread_bits(uint32_t bits)
+{
+    uint32_t out = 0;
+    for (int w = 0; w < 8; w++)
+        for (int b = 0; b < 4; b++)
+            out |= ((bits >> (4 * w + b)) & 1u) << (8 * b + w);
+    return out;
+}
 
 /* Sum of four products: unsigned bytes of a times signed bytes of b. |result| <= 4 * 255 * 128. */
 IE_FN int32_t ie_dot4_us(uint32_t a, uint32_t b)
@@ -68,13 +76,13 @@ IE_FN int32_t ie_dot4_us(uint32_t a, uint32_t b)
 }
 
 /* ---- Q8 activations: one row is K codes (int8), then per block of 32 a scale d (f32), the product
- * d * sum(codes) (f32) and sum(codes) (i32), padded to 64 bytes. K is a multiple of 32. ---- */
+ * d * sum(codes) (f32) and the sums of its two halves (2 x i32), padded to 64 bytes. K is a multiple of 32. ---- */
 
 IE_FN int64_t ie_q8_blocks(int64_t k) { return ie_div_up(k, IE_BLOCK); }
 IE_FN int64_t ie_q8_scale_offset(int64_t k) { return ie_q8_blocks(k) * IE_BLOCK; }
 IE_FN int64_t ie_q8_dsum_offset(int64_t k) { return ie_q8_scale_offset(k) + 4 * ie_q8_blocks(k); }
-IE_FN int64_t ie_q8_isum_offset(int64_t k) { return ie_q8_scale_offset(k) + 8 * ie_q8_blocks(k); }
-IE_FN int64_t ie_q8_row_bytes(int64_t k) { return ie_align_up(ie_q8_scale_offset(k) + 12 * ie_q8_blocks(k), 64); }
+IE_FN int64_t ie_q8_sums_offset(int64_t k) { return ie_q8_scale_offset(k) + 8 * ie_q8_blocks(k); }
+IE_FN int64_t ie_q8_row_bytes(int64_t k) { return ie_align_up(ie_q8_scale_offset(k) + 16 * ie_q8_blocks(k), 64); }
 IE_FN int64_t ie_f32_row_bytes(int64_t n) { return ie_align_up(4 * n, 64); }
 
 /* ---- paged KV cache: F16, one pool a layer. A block holds 32 positions of every KV head:
@@ -112,9 +120,9 @@ IE_FN int64_t ie_geom_heads(int64_t rows, int64_t heads) { return rows * heads; 
 
 /* ---- work accounting: bytes that must move and floating-point operations ---- */
 
-IE_FN int64_t ie_bytes_matmul(int64_t rows, int64_t m, int64_t blocks_per_row, int64_t tile_bytes)
+IE_FN int64_t ie_bytes_matmul(int64_t rows, int64_t m, int64_t blocks_per_row, int64_t tile_bytes, int64_t lanes)
 {
-    return rows > 0 ? ie_matrix_bytes(m, blocks_per_row, tile_bytes) : 0;
+    return rows > 0 ? ie_div_up(m, lanes) * blocks_per_row * tile_bytes : 0;
 }
 IE_FN int64_t ie_bytes_rows(int64_t rows, int64_t n) { return rows * n * 4; }
 IE_FN int64_t ie_flops_matmul(int64_t rows, int64_t m, int64_t k) { return 2 * rows * m * k; }

@@ -121,10 +121,12 @@ class _Reader:
             return tuple(default)
         if isinstance(value, int) and not isinstance(value, bool):
             return (self.gguf.get_int(key, lo=1, hi=hi),) * n_layer
-        values = self.gguf.get_array(key).numpy()
+        values = np.asarray(self.gguf.get_array(key).numpy())
         if values.shape != (n_layer,) or values.dtype.kind not in "iu":
-            raise ModelError(f"{self.gguf.path}: {key} has {len(values)} values, expected {n_layer} integers, one a layer")
-        if not ((values >= 1) & (values <= hi)).all():
+            raise ModelError(
+                f"{self.gguf.path}: {key} has {len(values)} values, expected {n_layer} integers, one a layer"
+            )
+        if any(not 1 <= int(v) <= hi for v in values):
             raise ModelError(f"{self.gguf.path}: {key} holds a value outside 1…{hi}")
         return tuple(int(v) for v in values)
 
@@ -180,10 +182,14 @@ class _Reader:
         base = self.number("rope.freq_base", 10000.0, 1.0, 1e12)
         scaling = self.gguf.get_str(self.key("rope.scaling.type"), "linear")
         if scaling not in ("none", "linear", "yarn", "longrope"):
-            raise self.fail(f"{self.key('rope.scaling.type')} {scaling!r} is unknown; known: none, linear, yarn, longrope")
+            raise self.fail(
+                f"{self.key('rope.scaling.type')} {scaling!r} is unknown; known: none, linear, yarn, longrope"
+            )
         old = self.number("rope.scale_linear", 1.0, 0.0, 1e6)
         factor = self.number("rope.scaling.factor", old, 0.0, 1e6) or 1.0
-        original = self.integer("rope.scaling.original_context_length", self.integer("context_length", hi=1 << 30), hi=1 << 30)
+        original = self.integer(
+            "rope.scaling.original_context_length", self.integer("context_length", hi=1 << 30), hi=1 << 30
+        )
         magnitude = self.number("rope.scaling.attn_factor", 1.0, 1e-6, 1e6)
         if scaling == "none":
             factor = 1.0
@@ -212,7 +218,7 @@ def rope_table(rope: RopeConfig, n_ctx: int, factors: np.ndarray | None) -> np.n
     if rope.scaling == "yarn":
 
         def corner(beta: float) -> float:
-            return rope.n_rot * np.log(rope.original_context / (2 * np.pi * beta)) / (2 * np.log(rope.base))
+            return float(rope.n_rot * np.log(rope.original_context / (2 * np.pi * beta)) / (2 * np.log(rope.base)))
 
         low = max(0.0, np.floor(corner(32.0)))
         high = min(rope.n_rot - 1.0, np.ceil(corner(1.0)))

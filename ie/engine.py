@@ -63,7 +63,10 @@ class MemoryNeed:
         return self.weights + self.kv + self.work + HOST_BYTES
 
     def describe(self) -> str:
-        gb = [f"{name} {n / 1e9:.1f}" for name, n in (("weights", self.weights), ("KV", self.kv), ("work", self.work + HOST_BYTES))]
+        gb = [
+            f"{name} {n / 1e9:.1f}"
+            for name, n in (("weights", self.weights), ("KV", self.kv), ("work", self.work + HOST_BYTES))
+        ]
         return f"{' + '.join(gb)} = {self.total / 1e9:.1f} GB"
 
 
@@ -85,14 +88,20 @@ def largest_context(config: ModelConfig, weight_bytes: int, work_bytes: int, fre
     return min(lo * BLOCK, limit)
 
 
-def choose_context(path: str, requested: int, config: ModelConfig, weight_bytes: int, work_bytes: int, free: int) -> int:
+def choose_context(
+    path: str, requested: int, config: ModelConfig, weight_bytes: int, work_bytes: int, free: int
+) -> int:
     """The context length to use; ResourceError when it, or any, does not fit, naming the one that would."""
     limit = requested or config.n_ctx_train
     fits = largest_context(config, weight_bytes, work_bytes, free, limit)
     n_ctx = resolve_context(requested, config.n_ctx_train, fits)
     if fits == 0 or n_ctx > fits:
         need = memory_need(config, weight_bytes, work_bytes, max(n_ctx, 1))
-        hint = f"It fits with -c {fits}." if fits else "Not even a short context fits: a smaller model or quantisation is needed."
+        hint = (
+            f"It fits with -c {fits}."
+            if fits
+            else "Not even a short context fits: a smaller model or quantisation is needed."
+        )
         raise ResourceError(f"{path}: does not fit: {need.describe()}, free {free / 1e9:.1f} GB. {hint}")
     return n_ctx
 
@@ -108,7 +117,7 @@ class Engine:
         self.chunk = max(1, options.chunk)
         self.all_rows = max(1, min(self.chunk, LOGITS_BYTES // (4 * self.config.n_vocab)))
         weight_bytes = weights.place(self.program.weights()).total
-        # The arena's exact size follows from the plan; for the decision a bound is enough: a few widest rows and the logits.
+        # The arena's exact size follows from the plan; for the decision a bound is enough: some widest rows, the logits.
         widest = max(b.cols for b in self.program.buffers if b.cols != self.config.n_vocab)
         work = 4 * (8 * widest * self.chunk + max(16, self.all_rows) * self.config.n_vocab)
         self.n_ctx = choose_context(gguf.path, options.n_ctx, self.config, weight_bytes, work, free_memory())
@@ -128,9 +137,12 @@ class Engine:
 
     @staticmethod
     def open(
-        path: str, options: EngineOptions | None = None, executor: devices.Executor | None = None, progress: Progress | None = None
+        path: str,
+        options: EngineOptions | None = None,
+        executor: devices.Executor | None = None,
+        progress: Progress | None = None,
     ) -> Engine:
-        """Open a model file. `executor` overrides the one that the options name; progress(bytes done, bytes in total)."""
+        """Open a model file. `executor` overrides the one that the options name; progress(bytes done, in total)."""
         chosen = options or EngineOptions()
         gguf = GgufFile.open(path)
         try:
@@ -180,7 +192,9 @@ class Engine:
         if not ids or want not in ("last", "all"):
             raise ValueError("forward needs tokens, and want 'last' or 'all'")
         if min(ids) < 0 or max(ids) >= self.n_vocab:
-            raise IeError(f"token id {max(ids) if min(ids) >= 0 else min(ids)} is outside the vocabulary (0…{self.n_vocab - 1})")
+            raise IeError(
+                f"token id {max(ids) if min(ids) >= 0 else min(ids)} is outside the vocabulary (0…{self.n_vocab - 1})"
+            )
         start = len(seq)
         seq.extend(ids)
         done = 0

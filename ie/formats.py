@@ -44,12 +44,28 @@ class Format:
 
 
 @dataclass(frozen=True)
-class Layout:
-    """How a device keeps weights of one format: tiles of ``rows`` rows by ``block`` elements.
+class Field:
+    """A field of a file block and how a tile keeps it: ``count`` elements of ``unit`` bytes from byte ``source``.
 
-    The tiles of one row group follow each other in ascending K, the groups in ascending row; rows that
-    do not fill the last group are padded with zero bytes. ``fields`` are (name, byte offset in the tile,
-    bytes); together they fill the tile. A layout takes as many bytes as the file format it comes from.
+    Element e of lane r stands at (e * lanes + r) * unit inside the tile's field, so that one load gives the same
+    element of all lanes. ``transform``: copy; bias (sign bit of each byte flipped: code + 128); spread (bit 4w + b
+    of a 32-bit word moves to bit 8b + w, see ie_spread_bits in core_laws/ie_core.h).
+    """
+
+    name: str
+    source: int
+    unit: int
+    count: int
+    transform: str = "copy"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a device keeps weights of one format: tiles of ``rows`` rows (lanes) by ``block`` elements.
+
+    The tiles of one row group follow each other in ascending K, the groups in ascending row; rows that do not fill
+    the last group are zero bytes. A layout takes as many bytes as the file format it comes from. Without fields
+    (``rows`` 1) it is the file format itself. ``activation``: what the matrix product reads, q8 or f32.
     """
 
     id: int
@@ -57,8 +73,9 @@ class Layout:
     format_name: str
     block: int
     size_per_row_block: int
-    fields: tuple[tuple[str, int, int], ...] = ()
+    fields: tuple[Field, ...] = ()
     rows: int = 16
+    activation: str = "q8"
 
     @property
     def size(self) -> int:
@@ -67,7 +84,12 @@ class Layout:
 
     def offset(self, name: str) -> int:
         """Byte offset of a field in the tile."""
-        return next(offset for field_name, offset, _ in self.fields if field_name == name)
+        pos = 0
+        for field in self.fields:
+            if field.name == name:
+                return pos
+            pos += field.unit * field.count * self.rows
+        raise KeyError(name)
 
     def nbytes(self, n_rows: int, n_elements: int) -> int:
         """Bytes of a matrix of ``n_rows`` rows of ``n_elements``, its padding rows included."""
@@ -122,16 +144,38 @@ FORMATS: dict[int, Format] = {
 }
 _BY_NAME: dict[str, Format] = {fmt.name: fmt for fmt in FORMATS.values()}
 
-# In the 16-row layouts a row stands in a SIMD lane: scales of 16 rows, then the codes in 4-byte words,
-# word w of row r at q + (w * 16 + r) * 4, so that one 64-byte load gives a dot4 operand for each row.
+
+def _half(name: str, source: int) -> Field:
+    return Field(name, source, 2, 1)
+
+
+def _words(name: str, source: int, count: int, transform: str = "copy") -> Field:
+    return Field(name, source, 4, count, transform)
+
+
+# Codes stand in 4-byte words, one lane a row: one 64-byte load gives a dot4 operand for each of 16 rows.
 LAYOUTS: tuple[Layout, ...] = (
-    # word w of row r = bytes 4w..4w+3 of the file block's qs: low nibbles element 4w + b, high 16 + 4w + b
-    Layout(1, "q4_1x16", "Q4_1", 32, 20, (("d", 0, 32), ("m", 32, 32), ("q", 64, 256))),
-    # word w of row r = codes 4w..4w+3 of the row
-    Layout(2, "q8_0x16", "Q8_0", 32, 34, (("d", 0, 32), ("q", 32, 512))),
-    Layout(3, "f32x16", "F32", 1, 4, (("v", 0, 64),)),
-    Layout(4, "f16x16", "F16", 1, 2, (("v", 0, 32),)),
-)
+    Layout(1, "q4_1x16", "Q4_1", 32, 20, (_half("d", 0), _half("m", 2), _words("q", 4, 4))),
+    Layout(2, "q8_0x16", "Q8_0", 32, 34, (_half("d", 0), _words("q", 2, 8, "bias"))),
+    Layout(3, "f32x16", "F32", 1, 4, (Field("v", 0, 4, 1),), activation="f32"),
+    Layout(4, "f16x16", "F16", 1, 2, (Field("v", 0, 2, 1),), activation="f32"),
+    Layout(5, "bf16x16", "BF16", 1, 2, (Field("v", 0, 2, 1),), activation="f32"),
+    Layout(6, "q4_0x16", "Q4_0", 32, 18, (_half("d", 0), _words("q", 2, 4))),
+    Layout(7, "q5_0x16", "Q5_0", 32, 22, (_half("d", 0), _words("h", 2, 1, "spread"), _words("q", 6, 4))),
+    Layout(8, "q5_1x16", "Q5_1", 32, 24, (_half("d", 0), _half("m", 2), _words("h", 4, 1, "spread"), _words("q", 8, 4))),
+    Layout(9, "q4_kx16", "Q4_K", 256, 144, (_half("d", 0), _half("m", 2), _words("s", 4, 3), _words("q", 16, 32))),
+    Layout(
+        10, "q5_kx16", "Q5_K", 256, 176,
+        (_half("d", 0), _half("m", 2), _words("s", 4, 3), _words("h", 16, 8), _words("q", 48, 32)),
+    ),
+    Layout(
+        11, "q6_kx16", "Q6_K", 256, 210,
+        (_half("d", 208), Field("s", 192, 1, 16), _words("h", 128, 16), _words("q", 0, 32)),
+    ),
+)  # fmt: skip
+
+ROWS_LAYOUT = 128
+"""Layout ids from here on are file formats kept as they are: ROWS_LAYOUT + format id, decoded row by row."""
 
 
 def format_by_name(name: str) -> Format:
@@ -152,7 +196,7 @@ def get_format(id_: int) -> Format:
 
 
 def layout_by_name(name: str) -> Layout:
-    """The device layout of that name, as in ``q4_1x16``. FormatError when there is none."""
+    """The interleaved layout of that name, as in ``q4_1x16``. FormatError when there is none."""
     for layout in LAYOUTS:
         if layout.name == name:
             return layout
@@ -160,11 +204,14 @@ def layout_by_name(name: str) -> Layout:
 
 
 def layout_for(fmt: Format) -> Layout:
-    """The device layout that weights of this file format take. FormatError when there is none yet."""
+    """The device layout for weights of a file format: interleaved where the kernels have one, else the file's rows."""
     for layout in LAYOUTS:
         if layout.format_name == fmt.name:
             return layout
-    raise FormatError(f"no device layout for {fmt.name}: expected one of {' '.join(x.format_name for x in LAYOUTS)}")
+    if not fmt.stored:
+        raise FormatError(f"{fmt.name} is a format of activations, not of weights")
+    name = f"{fmt.name.lower()}_rows"
+    return Layout(ROWS_LAYOUT + fmt.id, name, fmt.name, fmt.block, fmt.size, rows=1, activation="f32")
 
 
 def c_header() -> str:
@@ -203,8 +250,26 @@ def c_header() -> str:
             f"{prefix}_ROWS {layout.rows}",
             f"{prefix}_BLOCK {layout.block}",
             f"{prefix}_SIZE {layout.size}",
-            *(f"{prefix}_{name.upper()} {offset}" for name, offset, _ in layout.fields),
+            *(f"{prefix}_{f.name.upper()} {layout.offset(f.name)}" for f in layout.fields),
         ]
+    most = max(len(layout.fields) for layout in LAYOUTS)
+    lines += [
+        "",
+        f"#define IE_L_ROWS {ROWS_LAYOUT} /* ids from here on: a file format kept as it is, its id added */",
+        "",
+        "/* how a lane's fields come from its file block; unit 0 ends the list */",
+        "enum { IE_FIELD_COPY, IE_FIELD_BIAS, IE_FIELD_SPREAD };",
+        "typedef struct { uint16_t source, offset; uint8_t unit, count, transform; } ie_field;",
+        f"typedef struct {{ uint16_t block, size; ie_field field[{most + 1}]; }} ie_layout_row;",
+        "static const ie_layout_row ie_layouts[IE_L_COUNT] = {",
+    ]
+    for layout in LAYOUTS:
+        fields = ", ".join(
+            f"{{{f.source}, {layout.offset(f.name)}, {f.unit}, {f.count}, IE_FIELD_{f.transform.upper()}}}"
+            for f in layout.fields
+        )
+        lines.append(f"    [IE_L_{layout.name.upper()}] = {{{layout.block}, {layout.size}, {{{fields}}}}},")
+    lines.append("};")
     lines += ["", "#endif"]
     return "\n".join(lines) + "\n"
 

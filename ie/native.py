@@ -31,7 +31,9 @@ def lib() -> tuple[Any, Any]:
         ffi.cdef((LIB_DIR / "host.cdef").read_text(encoding="utf8"))
         return ffi, ffi.dlopen(str(path))
     except OSError as error:
-        raise DeviceError(f"{path}: the compiled kernels cannot be opened ({error}); build them with `make setup`") from error
+        raise DeviceError(
+            f"{path}: the compiled kernels cannot be opened ({error}); build them with `make setup`"
+        ) from error
 
 
 def pointer(array: np.ndarray, ctype: str) -> Any:

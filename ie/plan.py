@@ -64,7 +64,9 @@ def plan(spans: Sequence[Span], align: int) -> tuple[list[int], int]:
 def check(spans: Sequence[Span], offsets: Sequence[int], arena: int) -> int:
     """The arena check of ie_core.h: -1 when accepted, else the index of the first buffer at fault."""
     _, library = native.lib()
-    columns = [native.int64s(x) for x in (offsets, [s.size for s in spans], [s.first for s in spans], [s.last for s in spans])]
+    columns = [
+        native.int64s(x) for x in (offsets, [s.size for s in spans], [s.first for s in spans], [s.last for s in spans])
+    ]
     return int(library.ie_core_plan_check(len(spans), *(native.pointer(c, "int64_t *") for c in columns), arena))
 
 

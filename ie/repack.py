@@ -12,29 +12,31 @@ from . import native
 from .errors import DeviceError
 from .formats import Layout
 
-LANES = 16
-
 
 def repack_reference(layout: Layout, data: np.ndarray, rows: int, k: int) -> np.ndarray:
     """Tiles of `rows` rows of k values: uint8 [row groups, blocks, layout.size]. data: the tensor's bytes."""
-    blocks = k // layout.block
-    size = data.size // (rows * blocks)
-    groups = -(-rows // LANES)
-    src = np.zeros((groups * LANES, blocks, size), np.uint8)
-    src[:rows] = data.reshape(rows, blocks, size)
-    src = src.reshape(groups, LANES, blocks, size).transpose(0, 2, 1, 3)  # [group, block, lane, byte]
-    parts, pos = [], 0
-    for name, _, nbytes in layout.fields:
-        width = nbytes // LANES  # bytes of one lane in this field
-        part = src[..., pos : pos + width]
-        pos += width
-        if name == "q":  # words of all lanes side by side
-            if layout.name == "q8_0x16":
-                part = part ^ 0x80
-                part = np.where((np.arange(groups * LANES) < rows).reshape(groups, 1, LANES, 1), part, 0)
-            part = part.reshape(groups, blocks, LANES, -1, 4).swapaxes(2, 3)
+    lanes, blocks, groups = layout.rows, k // layout.block, -(-rows // layout.rows)
+    padded = np.zeros((groups * lanes, blocks, layout.size_per_row_block), np.uint8)
+    padded[:rows] = data.reshape(rows, blocks, -1)
+    if not layout.fields:
+        return padded.reshape(groups, blocks, -1)
+    parts = []
+    for f in layout.fields:
+        part = _transform(f.transform, padded[..., f.source : f.source + f.unit * f.count])
+        part[rows:] = 0
+        part = part.reshape(groups, lanes, blocks, f.count, f.unit).transpose(0, 2, 3, 1, 4)
         parts.append(part.reshape(groups, blocks, -1))
     return np.ascontiguousarray(np.concatenate(parts, axis=-1))
+
+
+def _transform(name: str, part: np.ndarray) -> np.ndarray:
+    """uint8 [..., n] with a field's transform applied; always a copy."""
+    if name == "bias":
+        return part ^ np.uint8(0x80)
+    if name == "spread":  # bit i of the four bytes, i = 4w + b, goes to bit w of byte b
+        bits = np.unpackbits(part, axis=-1, bitorder="little").reshape(*part.shape[:-1], 8, 4)
+        return np.packbits(bits.swapaxes(-1, -2).reshape(*part.shape[:-1], 32), axis=-1, bitorder="little")
+    return part.copy()
 
 
 def repack(pool: object, layout: Layout, data: np.ndarray, dst: np.ndarray, rows: int, k: int) -> None:

@@ -41,8 +41,14 @@ class StepInputs:
 
     def __init__(self, rows: int, seqs: int, max_blocks: int) -> None:
         self.rows, self.seqs, self.max_blocks = rows, seqs, max_blocks
-        parts = (("token", rows), ("pos", rows), ("seq", rows), ("out_row", rows), ("seg", 4 * seqs))
-        parts += (("tables", seqs * max_blocks),)
+        parts: list[tuple[str, int]] = [
+            ("token", rows),
+            ("pos", rows),
+            ("seq", rows),
+            ("out_row", rows),
+            ("seg", 4 * seqs),
+        ]
+        parts.append(("tables", seqs * max_blocks))
         header = (STEP_DTYPE.itemsize + 63) // 64 * 64
         total = header + sum((4 * n + 63) // 64 * 64 for _, n in parts)
         raw = np.zeros(total + 64, np.uint8)

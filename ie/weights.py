@@ -39,7 +39,8 @@ def nbytes(weight: Weight) -> int:
 
 def place(weights: Sequence[Weight]) -> Placement:
     """Lay weights out in order of use, each aligned."""
-    offsets, pos = {}, 0
+    offsets: dict[Weight, int] = {}
+    pos = 0
     for w in weights:
         if not isinstance(w, Table):
             offsets[w] = pos

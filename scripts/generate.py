@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes what is generated from the tables: C headers and documentation pages.
 
-    python scripts/generate.py           write the files
-    python scripts/generate.py --check   exit 1 and name the files that differ
+python scripts/generate.py           write the files
+python scripts/generate.py --check   exit 1 and name the files that differ
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _PRELUDE = """\
 
 /* Activations: address of row 0, bytes from row to row, columns. */
 typedef struct { uint64_t p; int32_t stride; int32_t cols; } ie_view;
-/* Interleaved weights: address, layout id (formats.h), bytes of a tile, blocks along K, values in a block. */
-typedef struct { uint64_t p; int32_t layout; int32_t tile; int32_t blocks; int32_t block; } ie_matrix;
+/* Weights: address, layout id (formats.h), bytes of a tile, blocks along K, rows of a tile. */
+typedef struct { uint64_t p; int32_t layout; int32_t tile; int32_t blocks; int32_t lanes; } ie_matrix;
 /* Rows in a GGUF format: address, format id, bytes of a row. */
 typedef struct { uint64_t p; int32_t format; int32_t row_bytes; } ie_table;
 """
@@ -50,7 +50,7 @@ def _count_expression(op: Op, fn: CountFn) -> str:
             terms.append(f"a->{arg}")
         else:
             kind = op.arg(arg).kind
-            allowed = ("cols",) if kind in VIEW_KINDS else ("blocks", "tile")
+            allowed = ("cols",) if kind in VIEW_KINDS else ("blocks", "tile", "lanes")
             assert part in allowed, f"{op.name}: {name}"
             terms.append(f"a->{arg}.{part}")
     return f"{fn.fn}({', '.join(terms)})"
@@ -77,8 +77,19 @@ def ops_header() -> str:
     out += [f"    IE_OP_COUNT = {len(OPS)}", "};", ""]
     out += ["enum { IE_DOMAIN_ROWS = 0, IE_DOMAIN_OUTS = 1 };", "enum { IE_CMD_SKIPPABLE = 1 };", ""]
     out += ["/* One command; constant once built. */", "typedef struct {"]
-    out += ["    uint16_t op;", "    uint16_t domain;", "    int32_t layer;", "    uint32_t flags;", "    uint32_t reserved;"]
-    out += [f"    uint8_t args[{ARGS_BYTES}];", "} ie_cmd;", f"IE_STATIC_ASSERT(sizeof(ie_cmd) == {COMMAND_BYTES});", ""]
+    out += [
+        "    uint16_t op;",
+        "    uint16_t domain;",
+        "    int32_t layer;",
+        "    uint32_t flags;",
+        "    uint32_t reserved;",
+    ]
+    out += [
+        f"    uint8_t args[{ARGS_BYTES}];",
+        "} ie_cmd;",
+        f"IE_STATIC_ASSERT(sizeof(ie_cmd) == {COMMAND_BYTES});",
+        "",
+    ]
     out += ["/* Step inputs: what changes from step to step. */", "typedef struct {"]
     out += [f"    {ctype} {name}; /* {doc} */" for name, ctype, doc in STEP_FIELDS]
     out += ["} ie_step;", f"IE_STATIC_ASSERT(sizeof(ie_step) == {STEP_DTYPE.itemsize});"]
@@ -89,7 +100,7 @@ def ops_header() -> str:
     for op in OPS.values():
         out += [op.c_struct(), ""]
     out += _count_switch("tiles", "Independent tiles of a command.", lambda op: op.geometry)
-    out += _count_switch("bytes", "Bytes that a command must move.", lambda op: op.bytes)
+    out += _count_switch("bytes", "Bytes that a command must move.", lambda op: op.traffic)
     out += _count_switch("flops", "Floating-point operations of a command.", lambda op: op.flops)
     out += ["#endif", ""]
     return "\n".join(out)
@@ -97,7 +108,8 @@ def ops_header() -> str:
 
 def ops_page() -> str:
     """Text of docs/ops.md."""
-    out = ["# Ops", "", "Generated from `ie/ops/`. A program is a list of these; a command is one op with its arguments.", ""]
+    out = ["# Ops", "", "Generated from `ie/ops/`."]
+    out += ["A program is a list of these; a command is one op with its arguments.", ""]
     for op in OPS.values():
         out += [f"## {op.name}", "", f"`{op.doc}`", "", f"Compared as: {op.tolerance}. Tiles: `{op.geometry.fn}`.", ""]
         out += ["| argument | kind | dimension | access | |", "|---|---|---|---|---|"]

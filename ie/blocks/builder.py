@@ -36,7 +36,9 @@ class Builder:
         """The tensor `name`, which must have this shape (GGUF order: input dimension first)."""
         info = self.gguf.tensors.get(name)
         if info is None:
-            raise ModelError(f"{self.gguf.path}: tensor {name} is missing; {self.config.arch.name} needs it, shape {list(shape)}")
+            raise ModelError(
+                f"{self.gguf.path}: tensor {name} is missing; {self.config.arch.name} needs it, shape {list(shape)}"
+            )
         if info.shape != shape and not (len(shape) == 1 and info.shape == (shape[0], 1)):
             raise ModelError(f"{self.gguf.path}: tensor {name} has shape {list(info.shape)}, expected {list(shape)}")
         self.used.add(name)
@@ -103,7 +105,7 @@ class Builder:
     def linear(self, x: View, name: str, m: int, bias: str | None = None) -> View:
         """x W^T (+ bias when the file has that tensor), in the activation format the weight's layout reads."""
         w = self.matrix(name, m, x.cols)
-        source = self.quantized(x) if w.layout.block > 1 else x
+        source = self.quantized(x) if w.layout.activation == "q8" else x
         y = self.buffer(name.removesuffix(".weight"), m)
         has_bias = bias is not None and self.has(bias)
         self.emit("matmul", x=source, w=w, y=y, bias=self.vector(bias, m) if has_bias and bias else None)

@@ -25,7 +25,9 @@ class Executor(Protocol):
 
     name: str
 
-    def load(self, gguf: GgufFile, config: ModelConfig, program: Program, n_ctx: int, n_blocks: int, progress: Progress) -> None:
+    def load(
+        self, gguf: GgufFile, config: ModelConfig, program: Program, n_ctx: int, n_blocks: int, progress: Progress
+    ) -> None:
         """Bring weights, rotary tables (n_ctx positions) and the KV pool (n_blocks blocks a layer) to the device."""
 
     def bind(self, rows: int, outs: int) -> int:
@@ -36,6 +38,9 @@ class Executor(Protocol):
 
     def read(self, handle: int, view: View, rows: int) -> np.ndarray:
         """float32 [rows, view.cols] of an F32 view: a view of device memory where possible, else a copy."""
+
+    def command_bytes(self, handle: int, rows: int, outs: int) -> int:
+        """Weight bytes that one step reads."""
 
     def memory(self) -> dict[str, int]:
         """Bytes taken, by purpose."""

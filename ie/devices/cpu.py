@@ -41,7 +41,9 @@ class CpuExecutor:
         self.ffi, self.lib = native.lib()
         which = self.lib.ie_isa_best() if isa == "auto" else native.ISAS.index(isa)
         if not self.lib.ie_isa_available(which):
-            raise DeviceError(f"this processor or build has no {native.ISAS[which]}; available: {', '.join(available_isas())}")
+            raise DeviceError(
+                f"this processor or build has no {native.ISAS[which]}; available: {', '.join(available_isas())}"
+            )
         self.isa, self.threads = native.ISAS[which], threads
         self.pool = self.lib.ie_pool_create(threads, which)
         if self.pool == self.ffi.NULL:
@@ -52,7 +54,9 @@ class CpuExecutor:
 
     # ---- loading ----
 
-    def load(self, gguf: GgufFile, config: ModelConfig, program: Program, n_ctx: int, n_blocks: int, progress: Progress) -> None:
+    def load(
+        self, gguf: GgufFile, config: ModelConfig, program: Program, n_ctx: int, n_blocks: int, progress: Progress
+    ) -> None:
         self.gguf, self.program = gguf, program
         used = program.weights()
         self._memory["weights"] = native.Memory(weights.place(used).total, "weights")
@@ -64,7 +68,9 @@ class CpuExecutor:
     def _load_ropes(self, config: ModelConfig, n_ctx: int) -> None:
         tables = []
         for rope in config.ropes:
-            factors = weights.vector_values(self.gguf, Vector((rope.factors,), rope.n_rot // 2)) if rope.factors else None
+            factors = (
+                weights.vector_values(self.gguf, Vector((rope.factors,), rope.n_rot // 2)) if rope.factors else None
+            )
             tables.append(rope_table(rope, n_ctx, factors))
         self._ropes = tables  # keeps them alive: commands hold their addresses
         self.rope_address = [t.ctypes.data for t in tables]
@@ -109,7 +115,7 @@ class CpuExecutor:
                 case View(buffer, offset, cols):
                     return base + bound.offsets[buffer] + 4 * offset, self.row_bytes(buffer), cols
                 case Matrix(_, _, k, layout):
-                    return self.weight_address[value], layout.id, layout.size, k // layout.block, layout.block
+                    return self.weight_address[value], layout.id, layout.size, k // layout.block, layout.rows
                 case Vector():
                     return (self.weight_address[value],)
                 case Table(name, cols):

@@ -44,7 +44,9 @@ class ReferenceExecutor:
         self.buffers: dict[Buffer, np.ndarray] = {}
         self._weights: dict[Any, np.ndarray] = {}
 
-    def load(self, gguf: GgufFile, config: ModelConfig, program: Program, n_ctx: int, n_blocks: int, progress: Progress) -> None:
+    def load(
+        self, gguf: GgufFile, config: ModelConfig, program: Program, n_ctx: int, n_blocks: int, progress: Progress
+    ) -> None:
         self.gguf, self.program = gguf, program
         store = np.float16 if self.mode == "q8" else np.float64
         self.cache = {
@@ -69,7 +71,7 @@ class ReferenceExecutor:
                 OPS[command.op].reference(self, command.args)
 
     def read(self, handle: int, view: View, rows: int) -> np.ndarray:
-        return self.buffers[view.buffer][:rows, view.offset : view.offset + view.cols].astype(np.float32)
+        return np.asarray(self.buffers[view.buffer][:rows, view.offset : view.offset + view.cols], np.float32)
 
     def command_bytes(self, handle: int, rows: int, outs: int) -> int:
         """Weight bytes that a step reads in the file's formats."""
@@ -118,10 +120,10 @@ class ReferenceExecutor:
     def table_rows(self, table: Table, rows: np.ndarray) -> np.ndarray:
         info = self.gguf.tensors[table.name]
         raw = info.data().reshape(-1, info.format.row_bytes(table.cols))[rows]
-        return dequantize(info.format, raw).astype(self.dtype)
+        return np.asarray(dequantize(info.format, raw), self.dtype)
 
     def rope_rows(self, rope: RopeTable) -> np.ndarray:
-        return self.ropes[rope.index][self.step.pos[: self.step.n_rows]]
+        return np.asarray(self.ropes[rope.index][self.step.pos[: self.step.n_rows]])
 
     def tokens(self) -> np.ndarray:
         return self.step.token[: self.step.n_rows]

@@ -15,9 +15,7 @@ from .table import Arg, Op
 
 __all__ = ["OPS", "OP_IDS", "Arg", "Op"]
 
-OPS: Mapping[str, Op] = {
-    m.OP.name: m.OP for m in (embed, gather, rmsnorm, quantize, matmul, rope, attention, glu, add)
-}
+OPS: Mapping[str, Op] = {m.OP.name: m.OP for m in (embed, gather, rmsnorm, quantize, matmul, rope, attention, glu, add)}
 """Name to op, in the order of their ids."""
 
 OP_IDS: Mapping[str, int] = {name: i for i, name in enumerate(OPS)}

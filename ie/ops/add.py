@@ -17,7 +17,7 @@ OP = Op(
     args=(Arg("a", "f32v", "N"), Arg("b", "f32v", "N"), Arg("y", "f32v", "N", "w")),
     tolerance="exact",
     geometry=CountFn("ie_geom_cols", ("rows", "y.cols")),
-    bytes=CountFn("ie_bytes_rows", ("rows", "y.cols")),
+    traffic=CountFn("ie_bytes_rows", ("rows", "y.cols")),
     flops=None,
     reference=reference,
     doc="y = a + b",

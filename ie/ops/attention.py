@@ -43,7 +43,7 @@ OP = Op(
     ),
     tolerance="reduction",
     geometry=CountFn("ie_geom_heads", ("rows", "kv_heads")),
-    bytes=CountFn("ie_bytes_rows", ("rows", "q.cols")),
+    traffic=CountFn("ie_bytes_rows", ("rows", "q.cols")),
     flops=None,
     reference=reference,
     doc="y = softmax(scale q K^T) V; segments of 256 keys, online softmax within, merged in ascending order",

@@ -24,7 +24,7 @@ OP = Op(
     ),
     tolerance="elementwise",
     geometry=CountFn("ie_geom_rows", ("rows",)),
-    bytes=CountFn("ie_bytes_rows", ("rows", "y.cols")),
+    traffic=CountFn("ie_bytes_rows", ("rows", "y.cols")),
     flops=None,
     reference=reference,
     doc="y[r] = table[token[r]] * scale",

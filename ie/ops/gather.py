@@ -17,7 +17,7 @@ OP = Op(
     args=(Arg("y", "f32v", "N", "w"), Arg("x", "f32v", "N")),
     tolerance="exact",
     geometry=CountFn("ie_geom_rows", ("rows",)),
-    bytes=CountFn("ie_bytes_rows", ("rows", "y.cols")),
+    traffic=CountFn("ie_bytes_rows", ("rows", "y.cols")),
     flops=None,
     reference=reference,
     doc="y[o] = x[out_row[o]] for each output row o",

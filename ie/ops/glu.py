@@ -18,7 +18,7 @@ def activate(x: np.ndarray, act: int) -> np.ndarray:
     """SiLU, or the tanh form of GELU written as x * sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x^3)."""
     u = x if act == SILU else 2 * _GELU_SCALE * (x + _GELU_CUBIC * x**3)
     with np.errstate(over="ignore"):
-        return x / (1 + np.exp(-u))
+        return np.asarray(x / (1 + np.exp(-u)))
 
 
 def reference(env: Any, a: Mapping[str, Any]) -> None:
@@ -40,7 +40,7 @@ OP = Op(
     ),
     tolerance="elementwise",
     geometry=CountFn("ie_geom_cols", ("rows", "gate.cols")),
-    bytes=CountFn("ie_bytes_rows", ("rows", "gate.cols")),
+    traffic=CountFn("ie_bytes_rows", ("rows", "gate.cols")),
     flops=None,
     reference=reference,
     doc="y = act(gate) * up",

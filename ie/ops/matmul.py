@@ -28,7 +28,7 @@ OP = Op(
     ),
     tolerance="reduction",
     geometry=CountFn("ie_geom_matmul", ("rows", "y.cols")),
-    bytes=CountFn("ie_bytes_matmul", ("rows", "y.cols", "w.blocks", "w.tile")),
+    traffic=CountFn("ie_bytes_matmul", ("rows", "y.cols", "w.blocks", "w.tile", "w.lanes")),
     flops=CountFn("ie_flops_matmul", ("rows", "y.cols", "x.cols")),
     reference=reference,
     doc="y = x W^T (+ bias) (+ res); one F32 accumulator an output, blocks in ascending K",

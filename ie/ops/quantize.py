@@ -17,7 +17,7 @@ OP = Op(
     args=(Arg("x", "f32v", "N"), Arg("yq", "q8v", "N", "w")),
     tolerance="q8",
     geometry=CountFn("ie_geom_rows", ("rows",)),
-    bytes=CountFn("ie_bytes_rows", ("rows", "x.cols")),
+    traffic=CountFn("ie_bytes_rows", ("rows", "x.cols")),
     flops=None,
     reference=reference,
     doc="d = amax / 127, q = round_half_even(x * (127 / amax)) over each 32 values",

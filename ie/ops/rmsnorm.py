@@ -33,7 +33,7 @@ OP = Op(
     ),
     tolerance="reduction",
     geometry=CountFn("ie_geom_rows", ("rows",)),
-    bytes=CountFn("ie_bytes_rows", ("rows", "x.cols")),
+    traffic=CountFn("ie_bytes_rows", ("rows", "x.cols")),
     flops=None,
     reference=reference,
     doc="y = x / sqrt(mean(x^2) + eps) * w over each W consecutive values",

@@ -50,7 +50,7 @@ OP = Op(
     ),
     tolerance="elementwise",
     geometry=CountFn("ie_geom_rows", ("rows",)),
-    bytes=CountFn("ie_bytes_rows", ("rows", "q.cols")),
+    traffic=CountFn("ie_bytes_rows", ("rows", "q.cols")),
     flops=None,
     reference=reference,
     doc="(a, b) -> (a cos - b sin, a sin + b cos) for q and k; k and v stored as F16",

@@ -35,7 +35,7 @@ KINDS: Mapping[str, Kind] = {
     "q8v": Kind("ie_view", "Qii", 16, 8),
     "act": Kind("ie_view", "Qii", 16, 8),  # f32 or q8, as the matrix layout demands
     # weights
-    "matrix": Kind("ie_matrix", "Qiiii", 24, 8),  # address, layout id, tile bytes, blocks per row, block length
+    "matrix": Kind("ie_matrix", "Qiiii", 24, 8),  # address, layout id, tile bytes, blocks per row, rows of a tile
     "vector": Kind("uint64_t", "Q", 8, 8),  # F32, contiguous
     "table": Kind("ie_table", "Qii", 16, 8),  # address, GGUF format id, bytes per row
     "rope": Kind("uint64_t", "Q", 8, 8),  # F32 [position][pair][cos, sin]
@@ -70,7 +70,7 @@ class Arg:
 class CountFn:
     """A counting function of ie_core.h and the names of its arguments.
 
-    Names are argument names (scalars), `NAME.cols` of a view, `NAME.m|k|blocks|tile` of a matrix, or `rows`:
+    Names are argument names (scalars), `NAME.cols` of a view, `NAME.blocks|tile|lanes` of a matrix, or `rows`:
     the live rows of the command's domain.
     """
 
@@ -86,7 +86,7 @@ class Op:
     args: tuple[Arg, ...]
     tolerance: str  # exact | elementwise | reduction | q8
     geometry: CountFn
-    bytes: CountFn
+    traffic: CountFn  # bytes that must move
     flops: CountFn | None
     reference: Callable[[Any, Mapping[str, Any]], None]
     doc: str

@@ -42,7 +42,7 @@ IE_FN void ie_quantize_row(const float *x, int64_t n, uint8_t *row, int64_t k, i
     int8_t *codes = (int8_t *)row + first * IE_BLOCK;
     float *scale = (float *)(void *)(row + ie_q8_scale_offset(k)) + first;
     float *dsum = (float *)(void *)(row + ie_q8_dsum_offset(k)) + first;
-    int32_t *isum = (int32_t *)(void *)(row + ie_q8_isum_offset(k)) + first;
+    int32_t *sums = (int32_t *)(void *)(row + ie_q8_sums_offset(k)) + 2 * first;
     for (int64_t b = 0; b < n / IE_BLOCK; b++) {
         const float *xb = x + b * IE_BLOCK;
         float amax = 0.0f;
@@ -51,15 +51,17 @@ IE_FN void ie_quantize_row(const float *x, int64_t n, uint8_t *row, int64_t k, i
             amax = v > amax ? v : amax;
         }
         float d = ie_q8_scale(amax), m = ie_q8_multiplier(amax);
-        int32_t sum = 0;
-        for (int i = 0; i < IE_BLOCK; i++) {
-            int32_t q = ie_q8_code(xb[i], m);
-            codes[b * IE_BLOCK + i] = (int8_t)q;
-            sum += q;
+        for (int h = 0; h < 2; h++) {
+            int32_t sum = 0;
+            for (int i = h * IE_BLOCK / 2; i < (h + 1) * IE_BLOCK / 2; i++) {
+                int32_t q = ie_q8_code(xb[i], m);
+                codes[b * IE_BLOCK + i] = (int8_t)q;
+                sum += q;
+            }
+            sums[2 * b + h] = sum;
         }
         scale[b] = d;
-        isum[b] = sum;
-        dsum[b] = d * (float)sum;
+        dsum[b] = d * (float)(sums[2 * b] + sums[2 * b + 1]);
     }
 }
 

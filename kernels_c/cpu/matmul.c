@@ -1,35 +1,13 @@
 /* matmul: y = x W^T (+ bias) (+ res). One tile a group of 16 weight rows, all live rows of the step.
  *
- * Order of operations for one output, whatever the number of rows, threads or the instruction set:
- *   quantised: acc = fma(float(integer dot of a block), dw * da, acc), then acc = fma(m, da * sum(a), acc) for
- *   formats with a minimum, blocks in ascending K;  float: acc = fma(w, x, acc), k ascending.
- * Weight rows stand in lanes (ie_core.h); an inline loader per layout, kernels generic over it. Weights stream
- * once from memory; rows go through in groups of up to 8 while the tile is in cache.
+ * Order of operations for one output, whatever the number of rows, threads or the instruction set, runs of 32 values
+ * in ascending K: acc = fma(float(integer dot), d * da, acc), twice for formats with a scale per 16 values, then
+ * acc = fma(m, da * sum(a), acc) for formats with a minimum. Float weights: acc = fma(w, x, acc), k ascending.
+ * Weight rows stand in lanes (ie_core.h); tiles.h has an inline loader per layout, the kernel is generic over it.
+ * Weights stream once from memory; rows go through in groups of up to 8 while the tile is in cache.
  * Bytes: the matrix. Flops: 2 rows m k. */
-#include "cpu.h"
-
-typedef struct { ie_u16 w[8]; ie_f16 d, m; } q_tile; /* 32 values of 16 rows as bytes, scales, minima */
-
-IE_MATH void load_nibbles(q_tile *t, const uint8_t *q)
-{
-    for (int i = 0; i < 4; i++) {
-        ie_u16 w = ie_load_w(q + ie_word_offset(i, 0));
-        t->w[i] = w & 0x0F0F0F0Fu;
-        t->w[i + 4] = (w >> 4) & 0x0F0F0F0Fu;
-    }
-}
-IE_MATH void load_q4_1(q_tile *t, const uint8_t *p)
-{
-    t->d = ie_load_h(p + IE_L_Q4_1X16_D);
-    t->m = ie_load_h(p + IE_L_Q4_1X16_M);
-    load_nibbles(t, p + IE_L_Q4_1X16_Q);
-}
-IE_MATH void load_q8_0(q_tile *t, const uint8_t *p)
-{
-    t->d = ie_load_h(p + IE_L_Q8_0X16_D);
-    for (int i = 0; i < 8; i++)
-        t->w[i] = ie_load_w(p + IE_L_Q8_0X16_Q + ie_word_offset(i, 0));
-}
+#include "tiles.h"
+#include "../host/host.h"
 
 IE_MATH uint32_t word_at(const int8_t *p)
 {
@@ -38,51 +16,158 @@ IE_MATH uint32_t word_at(const int8_t *p)
     return w;
 }
 
-/* `n` rows from row r0 against group g. n, min and biased are compile-time constants where it is inlined. */
-IE_MATH void quant_rows(const ie_args_matmul *a, int64_t g, int64_t r0, int n, void (*load)(q_tile *, const uint8_t *), int has_min,
-                        int biased, ie_f16 *acc)
+/* One Q8 row: its codes, scales, d * sum and half sums. */
+typedef struct { const int8_t *q; const float *d, *dsum; const int32_t *sums; } q8_row;
+
+typedef struct { int subs, has_min, halves, bias; } kind; /* compile-time constants where they are used */
+
+/* acc + the contribution of run b (32 values) of one Q8 row. */
+IE_MATH ie_f16 add_run(ie_f16 acc, const ie_run32 *r, const q8_row *x, int64_t b, kind k)
+{
+    const int8_t *q = x->q + b * IE_BLOCK;
+    const int32_t s0 = x->sums[2 * b], s1 = x->sums[2 * b + 1];
+    ie_i16 first, second; /* two chains: integer sums are exact, so their order is free */
+    if (k.bias == IE_CODE_BIAS)
+        first = ie_dot_start(s0 + s1), second = (ie_i16)(0);
+    else if (k.halves)
+        first = (ie_i16)(-k.bias * s0), second = (ie_i16)(-k.bias * s1);
+    else
+        first = (ie_i16)(-k.bias * (s0 + s1)), second = (ie_i16)(0);
+    for (int j = 0; j < 4; j++)
+        if (k.bias == IE_CODE_BIAS) {
+            first = ie_dot_biased(first, r->w[j], word_at(q + 4 * j));
+            second = ie_dot_biased(second, r->w[j + 4], word_at(q + 4 * j + 16));
+        } else {
+            first = ie_dot_small(first, r->w[j], word_at(q + 4 * j));
+            second = ie_dot_small(second, r->w[j + 4], word_at(q + 4 * j + 16));
+        }
+    const float da = x->d[b];
+    if (k.halves) {
+        acc = ie_fma16(__builtin_convertvector(first, ie_f16), r->d * da, acc);
+        acc = ie_fma16(__builtin_convertvector(second, ie_f16), r->d1 * da, acc);
+    } else {
+        acc = ie_fma16(__builtin_convertvector(first + second, ie_f16), r->d * da, acc);
+    }
+    return k.has_min ? ie_fma16(r->m, ie_splat(x->dsum[b]), acc) : acc;
+}
+
+/* `n` rows from row r0 against group g. */
+IE_MATH void quant_rows(const ie_args_matmul *a, int64_t g, int64_t r0, int n, void (*open)(ie_tile_state *, const uint8_t *),
+                        void (*load)(ie_run32 *, const ie_tile_state *, int), kind kd, ie_f16 *acc)
 {
     const int64_t k = a->x.cols, blocks = a->w.blocks, tile = a->w.tile;
     const uint8_t *w = (const uint8_t *)(uintptr_t)a->w.p + ie_tile_offset(g, 0, blocks, tile);
-    const uint8_t *x = ie_row_b(a->x, r0);
-    const int64_t stride = a->x.stride, scale_at = ie_q8_scale_offset(k), dsum_at = ie_q8_dsum_offset(k), isum_at = ie_q8_isum_offset(k);
-    for (int i = 0; i < n; i++)
+    q8_row x[8];
+    for (int i = 0; i < n; i++) {
+        const uint8_t *row = ie_row_b(a->x, r0 + i);
+        x[i].q = (const int8_t *)row;
+        x[i].d = (const float *)(const void *)(row + ie_q8_scale_offset(k));
+        x[i].dsum = (const float *)(const void *)(row + ie_q8_dsum_offset(k));
+        x[i].sums = (const int32_t *)(const void *)(row + ie_q8_sums_offset(k));
         acc[i] = ie_splat(0.0f);
+    }
     for (int64_t b = 0; b < blocks; b++, w += tile) {
-        q_tile t;
-        load(&t, w);
-        for (int i = 0; i < n; i++) {
-            const uint8_t *row = x + i * stride;
-            const int8_t *q = (const int8_t *)row + b * IE_BLOCK;
-            ie_i16 even = biased ? ie_dot_start(*(const int32_t *)(const void *)(row + isum_at + 4 * b)) : (ie_i16)(0);
-            ie_i16 odd = (ie_i16)(0); /* two chains: integer sums are exact, so their order is free */
-            for (int j = 0; j < 8; j += 2) {
-                if (biased) {
-                    even = ie_dot_biased(even, t.w[j], word_at(q + 4 * j));
-                    odd = ie_dot_biased(odd, t.w[j + 1], word_at(q + 4 * j + 4));
-                } else {
-                    even = ie_dot_small(even, t.w[j], word_at(q + 4 * j));
-                    odd = ie_dot_small(odd, t.w[j + 1], word_at(q + 4 * j + 4));
-                }
-            }
-            const float da = *(const float *)(const void *)(row + scale_at + 4 * b);
-            acc[i] = ie_fma16(__builtin_convertvector(even + odd, ie_f16), t.d * da, acc[i]);
-            if (has_min)
-                acc[i] = ie_fma16(t.m, ie_splat(*(const float *)(const void *)(row + dsum_at + 4 * b)), acc[i]);
+        ie_tile_state t;
+        open(&t, w);
+        for (int s = 0; s < kd.subs; s++) {
+            ie_run32 r;
+            load(&r, &t, s);
+            for (int i = 0; i < n; i++)
+                acc[i] = add_run(acc[i], &r, &x[i], b * kd.subs + s, kd);
         }
     }
 }
 
-IE_MATH void float_rows(const ie_args_matmul *a, int64_t g, int64_t r0, int n, int half, ie_f16 *acc)
+typedef void (*rows_fn)(const ie_args_matmul *a, int64_t g, int64_t r0, int n, ie_f16 *acc);
+
+/* name, loader and opener, runs a tile, whether there is a minimum, a scale per 16, and the bias of the codes */
+#define IE_QUANT(name, opener, subs, has_min, halves, bias) \
+    IE_MATH void body_##name(const ie_args_matmul *a, int64_t g, int64_t r0, int n, ie_f16 *acc) \
+    { \
+        quant_rows(a, g, r0, n, ie_open_##opener, ie_load_##name, (kind){subs, has_min, halves, bias}, acc); \
+    } \
+    IE_ROWS(name)
+
+/* rows_X: body_X with the number of rows as a constant. */
+#define IE_ROWS(name) \
+    static void rows_##name(const ie_args_matmul *a, int64_t g, int64_t r0, int n, ie_f16 *acc) \
+    { \
+        switch (n) { \
+        case 1: body_##name(a, g, r0, 1, acc); break; \
+        case 2: body_##name(a, g, r0, 2, acc); break; \
+        case 3: body_##name(a, g, r0, 3, acc); break; \
+        case 4: body_##name(a, g, r0, 4, acc); break; \
+        case 5: body_##name(a, g, r0, 5, acc); break; \
+        case 6: body_##name(a, g, r0, 6, acc); break; \
+        case 7: body_##name(a, g, r0, 7, acc); break; \
+        default: body_##name(a, g, r0, 8, acc); break; \
+        } \
+    }
+
+IE_QUANT(q4_0, plain, 1, 0, 0, 8)
+IE_QUANT(q4_1, plain, 1, 1, 0, 0)
+IE_QUANT(q5_0, plain, 1, 0, 0, 16)
+IE_QUANT(q5_1, plain, 1, 1, 0, 0)
+IE_QUANT(q8_0, plain, 1, 0, 0, IE_CODE_BIAS)
+IE_QUANT(q4_k, q4_k, 8, 1, 0, 0)
+IE_QUANT(q5_k, q5_k, 8, 1, 0, 0)
+IE_QUANT(q6_k, q6_k, 8, 0, 1, 32)
+
+IE_MATH ie_f16 load_f32(const uint8_t *w) { return ie_load_f((const float *)(const void *)w); }
+IE_MATH ie_f16 load_f16(const uint8_t *w) { return ie_load_h(w); }
+IE_MATH ie_f16 load_bf16(const uint8_t *w)
+{
+    typedef uint16_t words16 __attribute__((ext_vector_type(16), aligned(2)));
+    return (ie_f16)(__builtin_convertvector(*(const words16 *)(const void *)w, ie_u16) << 16);
+}
+
+IE_MATH void float_rows(const ie_args_matmul *a, int64_t g, int64_t r0, int n, ie_f16 (*load)(const uint8_t *), ie_f16 *acc)
 {
     const int64_t k = a->x.cols, tile = a->w.tile;
     const uint8_t *w = (const uint8_t *)(uintptr_t)a->w.p + ie_tile_offset(g, 0, a->w.blocks, tile);
+    const float *x[8];
+    for (int i = 0; i < n; i++) {
+        x[i] = ie_row_f(a->x, r0 + i);
+        acc[i] = ie_splat(0.0f);
+    }
+    for (int64_t j = 0; j < k; j++, w += tile) {
+        const ie_f16 v = load(w);
+        for (int i = 0; i < n; i++)
+            acc[i] = ie_fma16(v, ie_splat(x[i][j]), acc[i]);
+    }
+}
+
+#define IE_FLOAT(name) \
+    IE_MATH void body_##name(const ie_args_matmul *a, int64_t g, int64_t r0, int n, ie_f16 *acc) \
+    { \
+        float_rows(a, g, r0, n, load_##name, acc); \
+    } \
+    IE_ROWS(name)
+IE_FLOAT(f32)
+IE_FLOAT(f16)
+IE_FLOAT(bf16)
+
+/* File rows: 16 rows' blocks are decoded to F32 lanes, then as float weights. Right for every format, not fast. */
+static void rows_decoded(const ie_args_matmul *a, int64_t g, int64_t r0, int n, ie_f16 *acc)
+{
+    const int format = a->w.layout - IE_L_ROWS, block = ie_formats[format].block;
+    const int64_t row_bytes = (int64_t)a->w.blocks * a->w.tile, lanes = ie_min(IE_LANES, a->y.cols - g * IE_LANES);
+    const uint8_t *w = (const uint8_t *)(uintptr_t)a->w.p + g * IE_LANES * row_bytes;
+    float values[256], lane_values[256 * IE_LANES];
+    memset(lane_values, 0, sizeof lane_values);
     for (int i = 0; i < n; i++)
         acc[i] = ie_splat(0.0f);
-    for (int64_t j = 0; j < k; j++, w += tile) {
-        ie_f16 v = half ? ie_load_h(w) : ie_load_f((const float *)(const void *)w);
-        for (int i = 0; i < n; i++)
-            acc[i] = ie_fma16(v, ie_splat(ie_row_f(a->x, r0 + i)[j]), acc[i]);
+    for (int64_t b = 0; b < a->w.blocks; b++) {
+        for (int64_t l = 0; l < lanes; l++) {
+            ie_dequant(format, w + l * row_bytes + b * a->w.tile, values, block);
+            for (int j = 0; j < block; j++)
+                lane_values[j * IE_LANES + l] = values[j];
+        }
+        for (int i = 0; i < n; i++) {
+            const float *x = ie_row_f(a->x, r0 + i) + b * block;
+            for (int j = 0; j < block; j++)
+                acc[i] = ie_fma16(ie_load_f(lane_values + j * IE_LANES), ie_splat(x[j]), acc[i]);
+        }
     }
 }
 
@@ -103,57 +188,22 @@ static void finish(const ie_args_matmul *a, int64_t g, int64_t r0, int n, const 
     }
 }
 
-#define IE_ROWS_CASES(body) \
-    switch (n) { \
-    case 1: body(1); break; \
-    case 2: body(2); break; \
-    case 3: body(3); break; \
-    case 4: body(4); break; \
-    case 5: body(5); break; \
-    case 6: body(6); break; \
-    case 7: body(7); break; \
-    default: body(8); break; \
-    }
-
-static void rows_q4_1(const ie_args_matmul *a, int64_t g, int64_t r0, int n, ie_f16 *acc)
-{
-#define IE_BODY(N) quant_rows(a, g, r0, N, load_q4_1, 1, 0, acc)
-    IE_ROWS_CASES(IE_BODY)
-#undef IE_BODY
-}
-static void rows_q8_0(const ie_args_matmul *a, int64_t g, int64_t r0, int n, ie_f16 *acc)
-{
-#define IE_BODY(N) quant_rows(a, g, r0, N, load_q8_0, 0, 1, acc)
-    IE_ROWS_CASES(IE_BODY)
-#undef IE_BODY
-}
-static void rows_f32(const ie_args_matmul *a, int64_t g, int64_t r0, int n, ie_f16 *acc)
-{
-#define IE_BODY(N) float_rows(a, g, r0, N, 0, acc)
-    IE_ROWS_CASES(IE_BODY)
-#undef IE_BODY
-}
-static void rows_f16(const ie_args_matmul *a, int64_t g, int64_t r0, int n, ie_f16 *acc)
-{
-#define IE_BODY(N) float_rows(a, g, r0, N, 1, acc)
-    IE_ROWS_CASES(IE_BODY)
-#undef IE_BODY
-}
+static const rows_fn table[IE_L_COUNT] = {
+    [IE_L_Q4_0X16] = rows_q4_0, [IE_L_Q4_1X16] = rows_q4_1, [IE_L_Q5_0X16] = rows_q5_0, [IE_L_Q5_1X16] = rows_q5_1,
+    [IE_L_Q8_0X16] = rows_q8_0, [IE_L_Q4_KX16] = rows_q4_k, [IE_L_Q5_KX16] = rows_q5_k, [IE_L_Q6_KX16] = rows_q6_k,
+    [IE_L_F32X16] = rows_f32,   [IE_L_F16X16] = rows_f16,   [IE_L_BF16X16] = rows_bf16,
+};
 
 IE_KERNEL(matmul)
 {
     IE_ARGS(matmul);
     const int64_t rows = ie_domain_rows(cmd, step);
+    const rows_fn run = a->w.layout >= IE_L_ROWS ? rows_decoded : table[a->w.layout];
     for (int64_t g = begin; g < end; g++)
         for (int64_t r = 0; r < rows; r += 8) {
             ie_f16 acc[8];
             const int n = (int)ie_min(8, rows - r);
-            switch (a->w.layout) {
-            case IE_L_Q4_1X16: rows_q4_1(a, g, r, n, acc); break;
-            case IE_L_Q8_0X16: rows_q8_0(a, g, r, n, acc); break;
-            case IE_L_F32X16: rows_f32(a, g, r, n, acc); break;
-            default: rows_f16(a, g, r, n, acc); break;
-            }
+            run(a, g, r, n, acc);
             finish(a, g, r, n, acc);
         }
 }

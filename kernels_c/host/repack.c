@@ -13,58 +13,60 @@
 
 typedef struct { int layout; const uint8_t *src; uint8_t *dst; int64_t rows, k; int threads; } job;
 
-static uint32_t word_at(const uint8_t *p)
+static void pack_field(const ie_field *f, const uint8_t *block, uint8_t *tile, int64_t lane)
 {
-    uint32_t w;
-    memcpy(&w, p, 4);
-    return w;
-}
-static void put_word(uint8_t *p, uint32_t w) { memcpy(p, &w, 4); }
-
-static void pack_lane(int layout, const uint8_t *block, uint8_t *tile, int64_t lane)
-{
-    switch (layout) {
-    case IE_L_Q4_1X16:
-        memcpy(tile + IE_L_Q4_1X16_D + ie_half_offset(lane), block, 2);
-        memcpy(tile + IE_L_Q4_1X16_M + ie_half_offset(lane), block + 2, 2);
-        for (int w = 0; w < 4; w++)
-            put_word(tile + IE_L_Q4_1X16_Q + ie_word_offset(w, lane), word_at(block + 4 + 4 * w));
-        break;
-    case IE_L_Q8_0X16:
-        memcpy(tile + IE_L_Q8_0X16_D + ie_half_offset(lane), block, 2);
-        for (int w = 0; w < 8; w++)
-            put_word(tile + IE_L_Q8_0X16_Q + ie_word_offset(w, lane), ie_bias_codes(word_at(block + 2 + 4 * w)));
-        break;
-    case IE_L_F32X16: memcpy(tile + 4 * lane, block, 4); break;
-    case IE_L_F16X16: memcpy(tile + 2 * lane, block, 2); break;
+    for (int e = 0; e < f->count; e++) {
+        const uint8_t *from = block + f->source + e * f->unit;
+        uint8_t *to = tile + f->offset + ie_field_offset(e, lane, f->unit);
+        if (f->unit == 4) {
+            uint32_t w;
+            memcpy(&w, from, 4);
+            w = f->transform == IE_FIELD_BIAS ? ie_bias_codes(w) : f->transform == IE_FIELD_SPREAD ? ie_spread_bits(w) : w;
+            memcpy(to, &w, 4);
+        } else if (f->unit == 2) {
+            memcpy(to, from, 2);
+        } else {
+            *to = *from;
+        }
     }
 }
-
-static const struct { int block, bytes; } layouts[] = {
-    [IE_L_Q4_1X16] = {IE_L_Q4_1X16_BLOCK, IE_L_Q4_1X16_SIZE},
-    [IE_L_Q8_0X16] = {IE_L_Q8_0X16_BLOCK, IE_L_Q8_0X16_SIZE},
-    [IE_L_F32X16] = {IE_L_F32X16_BLOCK, IE_L_F32X16_SIZE},
-    [IE_L_F16X16] = {IE_L_F16X16_BLOCK, IE_L_F16X16_SIZE},
-};
 
 static void repack_thread(void *arg, int thread)
 {
     const job *j = arg;
-    const int64_t tile = layouts[j->layout].bytes, size = tile / IE_LANES, blocks = j->k / layouts[j->layout].block;
-    const int64_t groups = ie_groups(j->rows);
+    const ie_layout_row *l = &ie_layouts[j->layout];
+    const int64_t tile = l->size, size = tile / IE_LANES, blocks = j->k / l->block, groups = ie_groups(j->rows);
     for (int64_t g = ie_split(groups, j->threads, thread); g < ie_split(groups, j->threads, thread + 1); g++)
         for (int64_t lane = 0; lane < IE_LANES && g * IE_LANES + lane < j->rows; lane++)
             for (int64_t b = 0; b < blocks; b++)
-                pack_lane(j->layout, j->src + ((g * IE_LANES + lane) * blocks + b) * size,
-                          j->dst + ie_tile_offset(g, b, blocks, tile), lane);
+                for (const ie_field *f = l->field; f->unit; f++)
+                    pack_field(f, j->src + ((g * IE_LANES + lane) * blocks + b) * size,
+                               j->dst + ie_tile_offset(g, b, blocks, tile), lane);
+}
+
+static void copy_thread(void *arg, int thread)
+{
+    const job *j = arg;
+    const int64_t lo = ie_split(j->rows, j->threads, thread), hi = ie_split(j->rows, j->threads, thread + 1);
+    memcpy(j->dst + lo * j->k, j->src + lo * j->k, (size_t)((hi - lo) * j->k));
 }
 
 /* dst must be zero where rows do not fill the last group. */
 int ie_repack(ie_pool *pool, int layout, const uint8_t *src, uint8_t *dst, int64_t rows, int64_t k)
 {
-    if (layout < 1 || layout >= IE_L_COUNT || rows < 1 || k < 1 || k % layouts[layout].block != 0)
-        return -1;
     job j = {layout, src, dst, rows, k, ie_pool_threads(pool)};
+    if (rows < 1 || k < 1)
+        return -1;
+    if (layout >= IE_L_ROWS && layout < IE_L_ROWS + IE_FMT_COUNT && ie_formats[layout - IE_L_ROWS].block) {
+        const ie_format_row f = ie_formats[layout - IE_L_ROWS];
+        if (k % f.block != 0)
+            return -1;
+        j.k = k / f.block * f.size; /* bytes of a row: they stay as they are */
+        ie_pool_run(pool, copy_thread, &j);
+        return 0;
+    }
+    if (layout < 1 || layout >= IE_L_COUNT || k % ie_layouts[layout].block != 0)
+        return -1;
     ie_pool_run(pool, repack_thread, &j);
     return 0;
 }

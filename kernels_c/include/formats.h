@@ -126,7 +126,14 @@ enum ie_layout {
     IE_L_Q8_0X16 = 2,
     IE_L_F32X16 = 3,
     IE_L_F16X16 = 4,
-    IE_L_COUNT = 5
+    IE_L_BF16X16 = 5,
+    IE_L_Q4_0X16 = 6,
+    IE_L_Q5_0X16 = 7,
+    IE_L_Q5_1X16 = 8,
+    IE_L_Q4_KX16 = 9,
+    IE_L_Q5_KX16 = 10,
+    IE_L_Q6_KX16 = 11,
+    IE_L_COUNT = 12
 };
 
 #define IE_L_Q4_1X16_ROWS 16
@@ -151,5 +158,76 @@ enum ie_layout {
 #define IE_L_F16X16_BLOCK 1
 #define IE_L_F16X16_SIZE 32
 #define IE_L_F16X16_V 0
+
+#define IE_L_BF16X16_ROWS 16
+#define IE_L_BF16X16_BLOCK 1
+#define IE_L_BF16X16_SIZE 32
+#define IE_L_BF16X16_V 0
+
+#define IE_L_Q4_0X16_ROWS 16
+#define IE_L_Q4_0X16_BLOCK 32
+#define IE_L_Q4_0X16_SIZE 288
+#define IE_L_Q4_0X16_D 0
+#define IE_L_Q4_0X16_Q 32
+
+#define IE_L_Q5_0X16_ROWS 16
+#define IE_L_Q5_0X16_BLOCK 32
+#define IE_L_Q5_0X16_SIZE 352
+#define IE_L_Q5_0X16_D 0
+#define IE_L_Q5_0X16_H 32
+#define IE_L_Q5_0X16_Q 96
+
+#define IE_L_Q5_1X16_ROWS 16
+#define IE_L_Q5_1X16_BLOCK 32
+#define IE_L_Q5_1X16_SIZE 384
+#define IE_L_Q5_1X16_D 0
+#define IE_L_Q5_1X16_M 32
+#define IE_L_Q5_1X16_H 64
+#define IE_L_Q5_1X16_Q 128
+
+#define IE_L_Q4_KX16_ROWS 16
+#define IE_L_Q4_KX16_BLOCK 256
+#define IE_L_Q4_KX16_SIZE 2304
+#define IE_L_Q4_KX16_D 0
+#define IE_L_Q4_KX16_M 32
+#define IE_L_Q4_KX16_S 64
+#define IE_L_Q4_KX16_Q 256
+
+#define IE_L_Q5_KX16_ROWS 16
+#define IE_L_Q5_KX16_BLOCK 256
+#define IE_L_Q5_KX16_SIZE 2816
+#define IE_L_Q5_KX16_D 0
+#define IE_L_Q5_KX16_M 32
+#define IE_L_Q5_KX16_S 64
+#define IE_L_Q5_KX16_H 256
+#define IE_L_Q5_KX16_Q 768
+
+#define IE_L_Q6_KX16_ROWS 16
+#define IE_L_Q6_KX16_BLOCK 256
+#define IE_L_Q6_KX16_SIZE 3360
+#define IE_L_Q6_KX16_D 0
+#define IE_L_Q6_KX16_S 32
+#define IE_L_Q6_KX16_H 288
+#define IE_L_Q6_KX16_Q 1312
+
+#define IE_L_ROWS 128 /* ids from here on: a file format kept as it is, its id added */
+
+/* how a lane's fields come from its file block; unit 0 ends the list */
+enum { IE_FIELD_COPY, IE_FIELD_BIAS, IE_FIELD_SPREAD };
+typedef struct { uint16_t source, offset; uint8_t unit, count, transform; } ie_field;
+typedef struct { uint16_t block, size; ie_field field[6]; } ie_layout_row;
+static const ie_layout_row ie_layouts[IE_L_COUNT] = {
+    [IE_L_Q4_1X16] = {32, 320, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 2, 1, IE_FIELD_COPY}, {4, 64, 4, 4, IE_FIELD_COPY}}},
+    [IE_L_Q8_0X16] = {32, 544, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 4, 8, IE_FIELD_BIAS}}},
+    [IE_L_F32X16] = {1, 64, {{0, 0, 4, 1, IE_FIELD_COPY}}},
+    [IE_L_F16X16] = {1, 32, {{0, 0, 2, 1, IE_FIELD_COPY}}},
+    [IE_L_BF16X16] = {1, 32, {{0, 0, 2, 1, IE_FIELD_COPY}}},
+    [IE_L_Q4_0X16] = {32, 288, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 4, 4, IE_FIELD_COPY}}},
+    [IE_L_Q5_0X16] = {32, 352, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 4, 1, IE_FIELD_SPREAD}, {6, 96, 4, 4, IE_FIELD_COPY}}},
+    [IE_L_Q5_1X16] = {32, 384, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 2, 1, IE_FIELD_COPY}, {4, 64, 4, 1, IE_FIELD_SPREAD}, {8, 128, 4, 4, IE_FIELD_COPY}}},
+    [IE_L_Q4_KX16] = {256, 2304, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 2, 1, IE_FIELD_COPY}, {4, 64, 4, 3, IE_FIELD_COPY}, {16, 256, 4, 32, IE_FIELD_COPY}}},
+    [IE_L_Q5_KX16] = {256, 2816, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 2, 1, IE_FIELD_COPY}, {4, 64, 4, 3, IE_FIELD_COPY}, {16, 256, 4, 8, IE_FIELD_COPY}, {48, 768, 4, 32, IE_FIELD_COPY}}},
+    [IE_L_Q6_KX16] = {256, 3360, {{208, 0, 2, 1, IE_FIELD_COPY}, {192, 32, 1, 16, IE_FIELD_COPY}, {128, 288, 4, 16, IE_FIELD_COPY}, {0, 1312, 4, 32, IE_FIELD_COPY}}},
+};
 
 #endif

@@ -10,8 +10,8 @@
 
 /* Activations: address of row 0, bytes from row to row, columns. */
 typedef struct { uint64_t p; int32_t stride; int32_t cols; } ie_view;
-/* Interleaved weights: address, layout id (formats.h), bytes of a tile, blocks along K, values in a block. */
-typedef struct { uint64_t p; int32_t layout; int32_t tile; int32_t blocks; int32_t block; } ie_matrix;
+/* Weights: address, layout id (formats.h), bytes of a tile, blocks along K, rows of a tile. */
+typedef struct { uint64_t p; int32_t layout; int32_t tile; int32_t blocks; int32_t lanes; } ie_matrix;
 /* Rows in a GGUF format: address, format id, bytes of a row. */
 typedef struct { uint64_t p; int32_t format; int32_t row_bytes; } ie_table;
 
@@ -231,7 +231,7 @@ static inline int64_t ie_command_bytes(const ie_cmd *c, int64_t rows)
     case IE_OP_GATHER: { const ie_args_gather *a = (const ie_args_gather *)c->args; return ie_bytes_rows(rows, a->y.cols); }
     case IE_OP_RMSNORM: { const ie_args_rmsnorm *a = (const ie_args_rmsnorm *)c->args; return ie_bytes_rows(rows, a->x.cols); }
     case IE_OP_QUANTIZE: { const ie_args_quantize *a = (const ie_args_quantize *)c->args; return ie_bytes_rows(rows, a->x.cols); }
-    case IE_OP_MATMUL: { const ie_args_matmul *a = (const ie_args_matmul *)c->args; return ie_bytes_matmul(rows, a->y.cols, a->w.blocks, a->w.tile); }
+    case IE_OP_MATMUL: { const ie_args_matmul *a = (const ie_args_matmul *)c->args; return ie_bytes_matmul(rows, a->y.cols, a->w.blocks, a->w.tile, a->w.lanes); }
     case IE_OP_ROPE: { const ie_args_rope *a = (const ie_args_rope *)c->args; return ie_bytes_rows(rows, a->q.cols); }
     case IE_OP_ATTENTION: { const ie_args_attention *a = (const ie_args_attention *)c->args; return ie_bytes_rows(rows, a->q.cols); }
     case IE_OP_GLU: { const ie_args_glu *a = (const ie_args_glu *)c->args; return ie_bytes_rows(rows, a->gate.cols); }

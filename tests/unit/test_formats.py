@@ -198,22 +198,38 @@ def test_layouts() -> None:
         fmt = formats.format_by_name(layout.format_name)
         assert (layout.block, layout.size_per_row_block) == (fmt.block, fmt.size)
         assert layout.size == layout.rows * fmt.size
-        end = 0
-        for name, offset, nbytes in layout.fields:
-            assert offset == end == layout.offset(name)
-            end += nbytes
+        end, used = 0, [0] * fmt.size
+        for field in layout.fields:
+            assert layout.offset(field.name) == end
+            end += field.unit * field.count * layout.rows
+            for byte in range(field.source, field.source + field.unit * field.count):
+                used[byte] += 1
+            assert field.unit == 4 or field.transform == "copy"
         assert end == layout.size
-        assert layout.nbytes(48, 64) == 48 * fmt.row_bytes(64)
-        assert layout.nbytes(33, 64) == layout.nbytes(48, 64)
+        assert used == [1] * fmt.size, "every byte of a file block stands in the tile once"
+        assert layout.nbytes(48, 256) == 48 * fmt.row_bytes(256)
+        assert layout.nbytes(33, 256) == layout.nbytes(48, 256)
         assert formats.layout_for(fmt) is layout is formats.layout_by_name(layout.name)
+        assert layout.id < formats.ROWS_LAYOUT
     assert len({layout.id for layout in formats.LAYOUTS}) == len(formats.LAYOUTS)
     q4_1, q8_0 = formats.layout_by_name("q4_1x16"), formats.layout_by_name("q8_0x16")
     assert (q4_1.size, q4_1.offset("d"), q4_1.offset("m"), q4_1.offset("q")) == (320, 0, 32, 64)
     assert (q8_0.size, q8_0.offset("d"), q8_0.offset("q")) == (544, 0, 32)
-    with pytest.raises(FormatError, match="IQ1_S"):
-        formats.layout_for(formats.format_by_name("IQ1_S"))
     with pytest.raises(FormatError, match="33"):
         q4_1.nbytes(16, 33)
+
+
+def test_formats_without_an_interleaved_layout_keep_their_rows() -> None:
+    kept = [f for f in formats.FORMATS.values() if f.stored and f.name not in {x.format_name for x in formats.LAYOUTS}]
+    assert kept
+    for fmt in kept:
+        layout = formats.layout_for(fmt)
+        assert (layout.id, layout.rows, layout.size) == (formats.ROWS_LAYOUT + fmt.id, 1, fmt.size)
+        assert layout.nbytes(3, 512) == 3 * fmt.row_bytes(512)
+    for fmt in formats.FORMATS.values():
+        if not fmt.stored:
+            with pytest.raises(FormatError, match=fmt.name):
+                formats.layout_for(fmt)
 
 
 @pytest.mark.parametrize("name", iq_grids.NAMES)
