@@ -1,7 +1,7 @@
-"""Facts about the machine this process runs on: cores, instruction sets, memory.
+"""Facts about the machine this process runs on: cores, CPU flags, memory.
 
-Owns: reading /proc and /sys, and nothing measured. What is chosen from these facts is decided in ie/options.py
-by pure functions; what the compiled library itself supports is known to ie/native.py.
+Owns: reading /proc and /sys, and nothing measured. What is chosen from these facts is decided in ie/options.py by pure
+functions; which instruction sets the kernels can use here, the compiled library itself knows.
 """
 
 from __future__ import annotations
@@ -10,13 +10,6 @@ import os
 import platform
 from dataclasses import dataclass
 from pathlib import Path
-
-# What each instruction set of the CPU kernels needs, as /proc/cpuinfo spells it. Best first.
-ISA_FLAGS: dict[str, frozenset[str]] = {
-    "avx512": frozenset({"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni", "fma", "f16c"}),
-    "avx2": frozenset({"avx2", "fma", "f16c"}),
-    "portable": frozenset(),
-}
 
 
 @dataclass(frozen=True)
@@ -28,11 +21,6 @@ class Machine:
     cores: int  # physical cores this process may use, a container's quota applied; at least 1
     threads: int  # hardware threads this process may use
     flags: frozenset[str]  # as in /proc/cpuinfo
-
-    @property
-    def isas(self) -> tuple[str, ...]:
-        """Instruction sets of the CPU kernels that this machine can execute, best first."""
-        return tuple(name for name, needed in ISA_FLAGS.items() if needed <= self.flags)
 
 
 def this_machine() -> Machine:

@@ -343,15 +343,6 @@ def resolve_context(requested: int, trained: int, fits: int) -> int:
     return requested if requested > 0 else max(1, min(trained, MAX_AUTO_CONTEXT, fits))
 
 
-def resolve_isa(requested: str, available: Sequence[str]) -> str:
-    """Instruction set of the CPU kernels: the best available, or the one asked for; OptionError if it is missing."""
-    if requested == "auto":
-        return available[0]
-    if requested not in available:
-        raise OptionError(f"--cpu-isa {requested}: this CPU has {', '.join(available)}")
-    return requested
-
-
 def resolve_seed(requested: int, fresh: Callable[[], int]) -> int:
     """The seed asked for, or a fresh one."""
     return requested if requested >= 0 else fresh()

@@ -88,5 +88,14 @@ def lines(gguf: GgufFile) -> Iterator[str]:
 
 
 def _config_value(value: object) -> str:
-    text = one_line(str(value))
+    """A field of the configuration: layers that are alike are described once."""
+    if dataclasses.is_dataclass(value):
+        inner = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value))
+        text = ", ".join(item if name == "name" else f"{name} {_config_value(item)}" for name, item in inner)
+    elif isinstance(value, tuple) and value:
+        same = all(item == value[0] for item in value)
+        text = f"{len(value)} × ({_config_value(value[0])})" if same else f"{len(value)}, not all alike"
+    else:
+        text = f"{value:g}" if isinstance(value, float) else str(value)
+    text = one_line(text)
     return text if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]}…"

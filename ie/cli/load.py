@@ -81,7 +81,11 @@ def load(chosen: Options) -> Session:
         trained_context=engine.config.n_ctx_train,
         notes=(
             f"executor {asked.executor}" + (f", {stats.isa}" if stats.isa else ""),
-            f"threads {stats.threads}" + (" (auto: one for each core)" if asked.threads == 0 else ""),
+            *(
+                [f"threads {stats.threads}" + (" (auto: one for each core)" if asked.threads == 0 else "")]
+                if asked.executor == "cpu"
+                else []
+            ),
             f"context {engine.n_ctx:,} tokens" + (" (auto)" if asked.n_ctx == 0 else ""),
         ),
     )

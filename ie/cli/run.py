@@ -51,6 +51,8 @@ def _main(console: Console, argv: Sequence[str], loader: Loader | None) -> int:
     try:
         for note in (*session.notes, f"seed {seed}" + (" (random)" if chosen.seed < 0 else "")):
             console.note(note)
+        if session.engine.n_ctx > session.trained_context:
+            console.line(f"note: the model was made for a context of {session.trained_context:,} tokens, not more")
         run = Run(console, chosen, task, session, seed)
         return run.conversation(data) if task.interactive else run.single(data)
     finally:
@@ -98,6 +100,7 @@ class Run:
         """One answer, or with -n 0 none."""
         ids = self._chat_ids(data) if self.task.chat else self._raw_ids(data)
         check_length(len(ids), self.session)
+        self._check_text()
         if self.chosen.dump_logits is None:
             return OK if self.chosen.n_predict == 0 else self._answer(data, ids, None)
         with LogitsDump(self.chosen.dump_logits, self.session.engine.n_vocab) as dump:
@@ -106,6 +109,13 @@ class Run:
                 dump.commit()
                 return OK
             return self._answer(data, ids, dump)
+
+    def _check_text(self) -> None:
+        """OptionError where text is wanted from a file that has no vocabulary: it would be empty."""
+        from ..tokenizer.codec import NoTokenizer
+
+        if isinstance(self.session.tokenizer, NoTokenizer) and not self.chosen.print_ids and self.chosen.n_predict:
+            raise OptionError(f"{self.chosen.model}: the file has no tokenizer, so there is no text: add --print-ids")
 
     def _chat_ids(self, data: bytes) -> list[int]:
         messages = opening(self.session, self.chosen)

@@ -165,7 +165,7 @@ class FakeLoader:
             load_seconds=0.31,
             weight_bytes=1000,
             bandwidth=lambda: 33.1e9,
-            trained_context=128,
+            trained_context=max(128, self.engine.n_ctx),
             notes=("threads 2",),
         )
 

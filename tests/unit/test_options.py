@@ -145,10 +145,6 @@ def test_auto_values() -> None:
     assert options.resolve_context(20000, 2048, 1000) == 20000
     assert options.resolve_seed(0, lambda: 9) == 0
     assert options.resolve_seed(-1, lambda: 9) == 9
-    assert options.resolve_isa("auto", ("avx2", "portable")) == "avx2"
-    assert options.resolve_isa("portable", ("avx2", "portable")) == "portable"
-    with pytest.raises(OptionError, match="--cpu-isa avx512: this CPU has avx2, portable"):
-        options.resolve_isa("avx512", ("avx2", "portable"))
 
 
 @pytest.mark.parametrize("command", options.COMMANDS)

@@ -1,0 +1,68 @@
+"""The house rules check: the tree keeps them, and an offence against each is found."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ie import options
+from tests.unit.test_imports import ROOT, script
+
+check_rules = script("check_rules")
+
+
+def test_the_tree_keeps_the_rules() -> None:
+    assert check_rules.offences(ROOT, options.all_flags()) == []
+
+
+LONG_PY = "def f():\n" + "    x = 1\n" * 80
+LONG_C = "int f(int a) {\n" + "    a++;\n" * 79 + "}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("ie/a.py", "x = 1\n" * 801, "801 lines"),
+        ("ie/a.py", LONG_PY, "f has 81 lines"),
+        ("kernels_c/a.c", LONG_C, "a function of 81 lines"),
+        ("ie/a.py", "x = 1  # TO" + "DO later", "unfinished work"),
+        ("ie/a.py", "raise NotImplemented" + "Error", "unfinished work"),
+        ("ie/a.py", "import os\nx = os.environ['A']", "reads the environment"),
+        ("kernels_c/a.c", 'char *x = getenv("A");', "reads the environment"),
+        ("README.md", "see [this](docs/none.md)", "link to docs/none.md, which does not exist"),
+        ("README.md", "it is in `ie/none.py`.", "names ie/none.py, which does not exist"),
+        ("README.md", "use `--temp` or `--nothing 3`", "names the flag --nothing"),
+        ("README.md", "    ie-run m.gguf --nothing", "names the flag --nothing"),
+        ("README.md", "```\nie-run --nothing\n```", "names the flag --nothing"),
+    ],
+)
+def test_an_offence_is_found(tmp_path: Path, name: str, text: str, said: str) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    found = check_rules.offences(tmp_path, {"--temp"})
+    assert len(found) == 1 and said in found[0] and found[0].startswith(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("ie/a.py", "x = 1\n" * 800),
+        ("ie/a.py", "def f():\n" + "    x = 1\n" * 79),
+        ("ie/paths.py", "import os\nx = os.environ['A']"),
+        ("tests/a.py", "import os\nx = os.environ['A']"),
+        ("README.md", "see [this](README.md#here) and [that](https://example.org/x), `ie/`, `--temp`, --nothing"),
+    ],
+)
+def test_what_is_allowed_passes(tmp_path: Path, name: str, text: str) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    for made in ("ie/a.py", "README.md"):
+        (tmp_path / made).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / made).write_text("")
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    assert check_rules.offences(tmp_path, {"--temp"}) == []
