@@ -73,8 +73,7 @@ class BpeEncoder:
         if self._pre.newline_runs:
             self._newline_runs = {t: i for t, i in texts.items() if i < self._n_vocab and t.strip("\n") == ""}
         self._backend = _build(texts, pairs, self._pre)
-        self._digits = next((s for s in self._pre.steps if isinstance(s, DigitGroups)), None)
-        self._digit_splitter = _digit_splitter(self._digits) if self._digits is not None else None
+        self._has_digit_step = any(isinstance(step, DigitGroups) for step in self._pre.steps)
 
     def encode(self, raw: bytes) -> list[int]:
         text = decode_lossy(raw)
@@ -88,11 +87,11 @@ class BpeEncoder:
         return ids
 
     def _run(self, text: str) -> list[int]:
-        if self._digits is None or self._digit_splitter is None:
-            encoding = self._backend.encode(text, add_special_tokens=False)
-        else:
-            pieces = _digit_pieces(self._digits, self._digit_splitter, text)
+        if self._has_digit_step:
+            pieces = digit_groups(self._pre, text)
             encoding = self._backend.encode(pieces, is_pretokenized=True, add_special_tokens=False)
+        else:
+            encoding = self._backend.encode(text, add_special_tokens=False)
         return list(encoding.ids)
 
     def _run_lines(self, text: str) -> list[int]:
@@ -152,33 +151,38 @@ class BpeEncoder:
 
 def _build(texts: dict[str, int], pairs: list[tuple[str, str]], pre: PreType) -> tokenizers.Tokenizer:
     import tokenizers
-    from tokenizers import Regex, models, pre_tokenizers
+    from tokenizers import models, pre_tokenizers
 
     try:
         model = models.BPE(texts, pairs, ignore_merges=pre.ignore_merges, byte_fallback=pre.escaped)
     except Exception as e:  # the package raises plain Exception
         raise TokenizerError(f"tokenizer.ggml.merges: cannot build the merge model: {e}") from None
     backend = tokenizers.Tokenizer(model)
-    steps: list[pre_tokenizers.PreTokenizer] = [
-        pre_tokenizers.Split(Regex(s), "isolated") for s in pre.steps if isinstance(s, str)
-    ]
+    steps = split_steps(pre)
     if not pre.escaped:
         steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
     backend.pre_tokenizer = pre_tokenizers.Sequence(steps)
     return backend
 
 
-def _digit_splitter(kind: DigitGroups) -> tokenizers.pre_tokenizers.PreTokenizer:
+def split_steps(pre: PreType) -> list[tokenizers.pre_tokenizers.PreTokenizer]:
+    """The regex steps of a pre-tokenizer, each cutting into matches and gaps."""
     from tokenizers import Regex, pre_tokenizers
 
+    return [pre_tokenizers.Split(Regex(step), "isolated") for step in pre.steps if isinstance(step, str)]
+
+
+def digit_groups(pre: PreType, text: str) -> list[str]:
+    """The `DigitGroups` step, where there is one: it always stands before the regexes."""
+    from tokenizers import Regex, pre_tokenizers
+
+    kind = next((step for step in pre.steps if isinstance(step, DigitGroups)), None)
+    if kind is None:
+        return [text]
     # Look-behind and possessive repetition: a number that fails the boundary is not tried again from its middle.
     run = r"(?<!\d)\d++\b" if kind is DigitGroups.BEFORE_BOUNDARY else r"\p{N}+"
-    return pre_tokenizers.Split(Regex(run), "isolated")
-
-
-def _digit_pieces(kind: DigitGroups, splitter: tokenizers.pre_tokenizers.PreTokenizer, text: str) -> list[str]:
     pieces: list[str] = []
-    for piece, _ in splitter.pre_tokenize_str(text):
+    for piece, _ in pre_tokenizers.Split(Regex(run), "isolated").pre_tokenize_str(text):
         if kind is DigitGroups.INSIDE_NUMBER:
             pieces += _cut_inside(piece) if _is_number(piece) else [piece]
         elif piece.isdecimal() if kind is DigitGroups.BEFORE_BOUNDARY else _is_number(piece):
