@@ -27,11 +27,30 @@ class Architecture:
     name: str
     neox: bool  # rotary pairs (i, i + n_rot/2) instead of (2i, 2i+1)
     rope_factors: bool = False  # may hold rope_freqs / rope_factors_* tensors
+    qk_norm: bool = False  # RMS norm of each query and key head before the rotation
+    post_norms: bool = False  # norms on the outputs of the mixer and of the feed-forward layer
+    full_width_heads: bool = False  # heads times head size must be the model's width
+    sliding: bool = False  # most layers see a window of keys only, with a rotary base of their own
+    scaled_embedding: bool = False  # embedding times sqrt(width)
     act: str = "silu"
 
 
 ARCHITECTURES: Mapping[str, Architecture] = {
-    "llama": Architecture("llama", neox=False, rope_factors=True),
+    a.name: a
+    for a in (
+        Architecture("llama", neox=False, rope_factors=True),
+        Architecture("qwen2", neox=True, full_width_heads=True),
+        Architecture("qwen3", neox=True, qk_norm=True),
+        Architecture(
+            "gemma3",
+            neox=True,
+            qk_norm=True,
+            post_norms=True,
+            sliding=True,
+            scaled_embedding=True,
+            act="gelu",
+        ),
+    )
 }
 
 
@@ -75,6 +94,7 @@ class ModelConfig:
     layers: tuple[LayerConfig, ...]
     ropes: tuple[RopeConfig, ...]
     embed_scale: float = 1.0
+    softcap: float = 0.0  # logits become c tanh(logits / c); 0: off
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -148,7 +168,13 @@ class _Reader:
         for i, (h, k) in enumerate(zip(heads, kv, strict=True)):
             if h % k:
                 raise self.fail(f"layer {i}: {h} query heads are not a multiple of {k} KV heads")
-        ropes = (self.rope(head_dim),)
+        if self.arch.full_width_heads and any(h * head_dim != n_embd for h in heads):
+            raise self.fail(f"{heads[0]} heads of {head_dim} values do not make up the width {n_embd}")
+        windows = self.windows(n_layer)
+        ropes = [self.rope(head_dim)]
+        if any(windows):  # windowed layers turn by a base of their own, without scaling
+            local = self.number("rope.freq_base_swa", 10000.0, 1.0, 1e12)
+            ropes.append(RopeConfig(ropes[0].n_rot, local, self.arch.neox))
         return ModelConfig(
             arch=self.arch,
             name=gguf.get_str("general.name", ""),
@@ -157,10 +183,34 @@ class _Reader:
             n_ctx_train=self.integer("context_length", hi=1 << 30),
             head_dim=head_dim,
             eps=self.number("attention.layer_norm_rms_epsilon", None, 1e-12, 1.0),
-            attn_scale=float(head_dim) ** -0.5,
-            layers=tuple(LayerConfig(h, k, f) for h, k, f in zip(heads, kv, ff, strict=True)),
-            ropes=ropes,
+            attn_scale=self.attention_scale(n_layer, n_embd, heads[0], head_dim),
+            layers=tuple(
+                LayerConfig(h, k, f, w, 1 if w else 0) for h, k, f, w in zip(heads, kv, ff, windows, strict=True)
+            ),
+            ropes=tuple(ropes),
+            embed_scale=float(np.float32(np.sqrt(n_embd))) if self.arch.scaled_embedding else 1.0,
+            softcap=self.number("final_logit_softcapping", 0.0, 0.0, 1e6) if self.arch.sliding else 0.0,
         )
+
+    def attention_scale(self, n_layer: int, n_embd: int, n_head: int, head_dim: int) -> float:
+        """1 / sqrt(head size); the 62-layer model of the gemma3 family divides by sqrt(width / heads) instead."""
+        wide = self.arch.sliding and n_layer == 62
+        return float(1.0 / np.sqrt(n_embd / n_head if wide else head_dim))
+
+    def windows(self, n_layer: int) -> tuple[int, ...]:
+        """Sliding window of each layer, 0 for layers that see everything."""
+        window = self.integer("attention.sliding_window", 0, lo=0, hi=1 << 30) if self.arch.sliding else 0
+        if window == 0:
+            return (0,) * n_layer
+        key = self.key("attention.sliding_window_pattern")
+        value = self.gguf.get(key)
+        if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+            period = self.gguf.get_int(key, 6, lo=1, hi=MAX_LAYERS)
+            return tuple(window if i % period < period - 1 else 0 for i in range(n_layer))
+        local = np.asarray(self.gguf.get_array(key).numpy())
+        if local.shape != (n_layer,):
+            raise self.fail(f"{key} has {len(local)} values, expected {n_layer}, one a layer")
+        return tuple(window if flag else 0 for flag in local.tolist())
 
     def vocabulary(self, n_embd: int) -> int:
         """Rows of the embedding, which must cover the tokens of the vocabulary."""

@@ -5,9 +5,11 @@ There is no file per architecture: what differs is in `config.ARCHITECTURES` and
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..config import ModelConfig
 from ..gguf import GgufFile
-from ..program import Program, finish
+from ..program import Program, View, finish
 from ..step import OUTS
 from . import attention, ffn
 from .builder import Builder
@@ -22,19 +24,28 @@ def build(gguf: GgufFile, config: ModelConfig) -> Program:
     b.emit("embed", y=x, table=b.table("token_embd.weight", config.n_vocab, config.n_embd), scale=config.embed_scale)
     for i in range(len(config.layers)):
         b.layer = i
-        u = b.rmsnorm(x, b.vector(f"blk.{i}.attn_norm.weight", config.n_embd), f"blk.{i}.attn_norm")
-        x = b.add(x, attention.emit(b, i, u), f"blk.{i}.x_attn")
-        u = b.rmsnorm(x, b.vector(f"blk.{i}.ffn_norm.weight", config.n_embd), f"blk.{i}.ffn_norm")
-        x = b.add(x, ffn.emit(b, i, u), f"blk.{i}.x_ffn")
+        x = _branch(b, i, x, "attn", "post_attention", attention.emit)
+        x = _branch(b, i, x, "ffn", "post_ffw", ffn.emit)
     b.layer, b.domain = -1, OUTS
     last = b.buffer("output_rows", config.n_embd)
     b.emit("gather", x=x, y=last)
     h = b.rmsnorm(last, b.vector("output_norm.weight", config.n_embd), "output_norm")
     head = "output.weight" if b.has("output.weight") else "token_embd.weight"
     logits = b.linear(h, head, config.n_vocab, "output.bias")
+    if config.softcap:
+        b.emit("softcap", x=logits, cap=config.softcap)
     for rope in config.ropes:
         if rope.factors:
             b.vector(rope.factors, rope.n_rot // 2)
     b.used.add("rope_factors_short.weight")
     b.check_all_used()
     return finish(b.commands, {"logits": logits})
+
+
+def _branch(b: Builder, i: int, x: View, name: str, post: str, emit: Callable[[Builder, int, View], View]) -> View:
+    """x + post norm(block(norm(x))): one residual branch of layer i."""
+    n = b.config.n_embd
+    y = emit(b, i, b.rmsnorm(x, b.vector(f"blk.{i}.{name}_norm.weight", n), f"blk.{i}.{name}_norm"))
+    if b.config.arch.post_norms:
+        y = b.rmsnorm(y, b.vector(f"blk.{i}.{post}_norm.weight", n), f"blk.{i}.{post}_norm")
+    return b.add(x, y, f"blk.{i}.x_{name}")

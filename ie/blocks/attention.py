@@ -18,6 +18,9 @@ def emit(b: Builder, layer: int, u: View) -> View:
         q = b.linear(u, blk + "attn_q.weight", q_rows, blk + "attn_q.bias")
         k = b.linear(u, blk + "attn_k.weight", kv_rows, blk + "attn_k.bias")
         v = b.linear(u, blk + "attn_v.weight", kv_rows, blk + "attn_v.bias")
+    if cfg.arch.qk_norm:
+        q = b.rmsnorm(q, b.vector(blk + "attn_q_norm.weight", dim), blk + "q_norm")
+        k = b.rmsnorm(k, b.vector(blk + "attn_k_norm.weight", dim), blk + "k_norm")
     rope = cfg.ropes[spec.rope]
     keys, values = (Cache(layer, which, spec.n_kv, dim) for which in ("k", "v"))
     table = RopeTable(spec.rope) if rope.n_rot else None

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import add, attention, embed, gather, glu, matmul, quantize, rmsnorm, rope
+from . import add, attention, embed, gather, glu, matmul, quantize, rmsnorm, rope, softcap
 from .table import Arg, Op
 
 __all__ = ["OPS", "OP_IDS", "Arg", "Op"]
 
-OPS: Mapping[str, Op] = {m.OP.name: m.OP for m in (embed, gather, rmsnorm, quantize, matmul, rope, attention, glu, add)}
+OPS: Mapping[str, Op] = {
+    m.OP.name: m.OP for m in (embed, gather, rmsnorm, quantize, matmul, rope, attention, glu, add, softcap)
+}
 """Name to op, in the order of their ids."""
 
 OP_IDS: Mapping[str, int] = {name: i for i, name in enumerate(OPS)}

@@ -30,6 +30,7 @@ IE_KERNEL(rope);
 IE_KERNEL(attention);
 IE_KERNEL(glu);
 IE_KERNEL(add);
+IE_KERNEL(softcap);
 
 IE_FN int64_t ie_domain_rows(const ie_cmd *c, const ie_step *s) { return c->domain == IE_DOMAIN_OUTS ? s->n_outs : s->n_rows; }
 IE_FN float *ie_row_f(ie_view v, int64_t r) { return (float *)(uintptr_t)(v.p + (uint64_t)(r * v.stride)); }

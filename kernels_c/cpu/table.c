@@ -12,4 +12,5 @@ const ie_kernel IE_NAME(ie_kernels)[IE_OP_COUNT] = {
     [IE_OP_ATTENTION] = IE_NAME(ie_attention),
     [IE_OP_GLU] = IE_NAME(ie_glu),
     [IE_OP_ADD] = IE_NAME(ie_add),
+    [IE_OP_SOFTCAP] = IE_NAME(ie_softcap),
 };

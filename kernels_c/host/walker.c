@@ -69,7 +69,9 @@ static void walk_thread(void *arg, int thread)
     const int threads = ie_pool_threads(w->pool);
     for (int s = 0; s < w->n_stages; s++) {
         run_stage(w, s, &w->taken[s % 2]);
-        if (threads > 1 && s + 1 < w->n_stages)
+        if (s + 1 == w->n_stages)
+            break; /* ie_pool_run waits for everybody; the counter may still be in use */
+        if (threads > 1)
             ie_pool_barrier(w->pool);
         if (thread == 0)
             atomic_store_explicit(&w->taken[s % 2], 0, memory_order_relaxed);

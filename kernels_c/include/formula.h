@@ -72,6 +72,13 @@ IE_MATH float ie_gelu(float x)
     return x / (1.0f + ie_exp(-2.0f * u));
 }
 
+/* tanh(x) = (1 - e) / (1 + e) with the sign of x, e = exp(-2 |x|). */
+IE_MATH float ie_tanh(float x)
+{
+    float e = ie_exp(-2.0f * ie_from_bits(ie_bits(x) & 0x7FFFFFFFu));
+    return ie_from_bits(ie_bits((1.0f - e) / (1.0f + e)) | (ie_bits(x) & 0x80000000u));
+}
+
 /* Q8 of a block: scale d = amax / 127 and multiplier 127 / amax; both 0 where the multiplier would overflow. */
 IE_MATH float ie_q8_scale(float amax) { return amax > 4e-37f ? amax / 127.0f : 0.0f; }
 IE_MATH float ie_q8_multiplier(float amax) { return amax > 4e-37f ? 127.0f / amax : 0.0f; }

@@ -25,7 +25,8 @@ enum {
     IE_OP_ATTENTION = 6,
     IE_OP_GLU = 7,
     IE_OP_ADD = 8,
-    IE_OP_COUNT = 9
+    IE_OP_SOFTCAP = 9,
+    IE_OP_COUNT = 10
 };
 
 enum { IE_DOMAIN_ROWS = 0, IE_DOMAIN_OUTS = 1 };
@@ -206,6 +207,15 @@ IE_STATIC_ASSERT(offsetof(ie_args_add, a) == 0);
 IE_STATIC_ASSERT(offsetof(ie_args_add, b) == 16);
 IE_STATIC_ASSERT(offsetof(ie_args_add, y) == 32);
 
+/* x = c tanh(x / c) */
+typedef struct {
+    ie_view x;
+    float cap;
+} ie_args_softcap;
+IE_STATIC_ASSERT(sizeof(ie_args_softcap) == 24);
+IE_STATIC_ASSERT(offsetof(ie_args_softcap, x) == 0);
+IE_STATIC_ASSERT(offsetof(ie_args_softcap, cap) == 16);
+
 /* Independent tiles of a command. `rows`: live rows of the command's domain. */
 static inline int64_t ie_command_tiles(const ie_cmd *c, int64_t rows)
 {
@@ -219,6 +229,7 @@ static inline int64_t ie_command_tiles(const ie_cmd *c, int64_t rows)
     case IE_OP_ATTENTION: { const ie_args_attention *a = (const ie_args_attention *)c->args; return ie_geom_heads(rows, a->kv_heads); }
     case IE_OP_GLU: { const ie_args_glu *a = (const ie_args_glu *)c->args; return ie_geom_cols(rows, a->gate.cols); }
     case IE_OP_ADD: { const ie_args_add *a = (const ie_args_add *)c->args; return ie_geom_cols(rows, a->y.cols); }
+    case IE_OP_SOFTCAP: { const ie_args_softcap *a = (const ie_args_softcap *)c->args; return ie_geom_cols(rows, a->x.cols); }
     default: return 0;
     }
 }
@@ -236,6 +247,7 @@ static inline int64_t ie_command_bytes(const ie_cmd *c, int64_t rows)
     case IE_OP_ATTENTION: { const ie_args_attention *a = (const ie_args_attention *)c->args; return ie_bytes_rows(rows, a->q.cols); }
     case IE_OP_GLU: { const ie_args_glu *a = (const ie_args_glu *)c->args; return ie_bytes_rows(rows, a->gate.cols); }
     case IE_OP_ADD: { const ie_args_add *a = (const ie_args_add *)c->args; return ie_bytes_rows(rows, a->y.cols); }
+    case IE_OP_SOFTCAP: { const ie_args_softcap *a = (const ie_args_softcap *)c->args; return ie_bytes_rows(rows, a->x.cols); }
     default: return 0;
     }
 }
