@@ -87,6 +87,7 @@ def answer(
     stream, matcher = tokenizer.stream(), StopMatcher(chosen.stop)
     eog = frozenset[int]() if chosen.ignore_eos else tokenizer.eog_ids
     limit = chosen.n_predict if chosen.n_predict >= 0 else engine.n_ctx
+    held = len(seq)
     start = first = last = time.monotonic()
 
     def out(text: str) -> None:
@@ -137,5 +138,7 @@ def answer(
         result.reason = "interrupt"
     steps = max(0, len(result.ids) - 1)
     prompt_seconds = (first if result.ids else time.monotonic()) - start
-    result.timing = Timing(len(prompt), prompt_seconds, len(result.ids), steps, last - first)
+    # Interrupted before the first token, only part of the prompt was computed.
+    computed = len(prompt) if result.ids else min(max(0, len(seq) - held), len(prompt))
+    result.timing = Timing(computed, prompt_seconds, len(result.ids), steps, last - first)
     return result

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from ie.cli import run
 from ie.cli.chat import HELP, Conversation, read_message, talk
 from ie.cli.console import Console
 from ie.errors import OptionError
@@ -199,3 +200,39 @@ def test_a_conversation_on_a_real_terminal(tmp_path: Path) -> None:
     history = (tmp_path / "history").read_text()
     assert "+first" in history and "+second" in history
     assert (tmp_path / "history").stat().st_mode & 0o077 == 0
+
+
+class Terminal:
+    """sys.stdin as a terminal that is never read directly."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_first_message_from_the_command_line(capfd, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    monkeypatch.setattr(run, "terminal_reader", lambda console: Script("and?", "/exit"))
+    loader = FakeLoader(FakeEngine(n_ctx=200))
+    assert run.main(["fake.gguf", "-cnv", "-p", "hi", "-n", "3"], loader) == 0
+    out, err = capfd.readouterr()
+    assert out == "abcabc"
+    assert fed(loader) == [b"<user>hi\n<assistant>", b"c\n<user>and?\n<assistant>"]
+    assert "prompt 44 tok" in err and "6 tok generated" in err
+
+
+def test_a_single_turn_reads_one_message(capfd, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    monkeypatch.setattr(run, "terminal_reader", lambda console: Script("one", "two"))
+    loader = FakeLoader(FakeEngine(n_ctx=200))
+    assert run.main(["fake.gguf", "-st", "-n", "3", "--dump-logits", str(tmp_path / "l.npy")], loader) == 0
+    assert capfd.readouterr().out == "abc"
+    assert fed(loader) == [b"<user>one\n<assistant>"] and (tmp_path / "l.npy").exists()
+
+
+def test_no_message(capfd, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    monkeypatch.setattr(run, "terminal_reader", lambda console: Script())
+    assert run.main(["fake.gguf", "-st"], FakeLoader()) == 1
+    assert capfd.readouterr().err == "ie-run: no message was given\n"
+    assert run.main(["fake.gguf"], FakeLoader()) == 0
+    assert capfd.readouterr().err == "load 0.31 s · prompt 0 tok · 0 tok generated\n"

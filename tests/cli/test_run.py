@@ -162,6 +162,17 @@ def test_summary_of_one_token_has_no_rate(ie_run) -> None:
     assert ie_run("fake.gguf", "-p", "w", "-n", "1").err.endswith("· 1 tok generated\n")
 
 
+def test_summary_of_an_interrupted_prompt_counts_what_was_computed(ie_run) -> None:
+    class Interrupted(FakeEngine):
+        def forward(self, seq, tokens, want):  # type: ignore[no-untyped-def]
+            super().forward(seq, tokens[:3], want)
+            raise KeyboardInterrupt
+
+    got = ie_run("fake.gguf", "-p", "abcdefgh", loader=FakeLoader(Interrupted()))
+    assert (got.status, got.out) == (130, b"abcdefgh")
+    assert "· prompt 3 tok, " in got.err and got.err.endswith("· 0 tok generated · interrupted\n")
+
+
 def test_verbose_says_what_was_chosen(ie_run) -> None:
     got = ie_run("fake.gguf", "-p", "y", "-v")
     assert got.err.startswith(f"threads 2\nseed {got.loader.seeds[0]} (random)\n")
