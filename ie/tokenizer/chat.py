@@ -200,9 +200,10 @@ def _environment() -> ImmutableSandboxedEnvironment:
             return "".join(texts)
 
         def call(self, context: Context, obj: Any, *args: Any, **kwargs: Any) -> Any:
-            name, owner = getattr(obj, "__name__", ""), getattr(obj, "__self__", None)
+            method = getattr(obj, "__wrapped__", obj)  # the sandbox wraps str.format
+            owner = getattr(method, "__self__", None)
             if isinstance(owner, str):
-                _check_method(name, owner, args)
+                _check_method(getattr(method, "__name__", ""), owner, args)
             return super().call(context, obj, *args, **kwargs)
 
     def replace(text: object, old: object, new: object, count: int | None = None) -> str:
