@@ -1,0 +1,112 @@
+"""Every op on the CPU against the numpy reference; and what never changes a bit: instruction set, threads, batch.
+
+Cases are drawn from the op table (tests/op_cases.py). Each run stands between guard bands, and a byte that the command
+has no right to write must stay as it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ie.formats import LAYOUTS
+from ie.ops import OPS
+from ie.program import OUTS
+from tests.op_cases import check_against_reference, draw, weight_formats
+from tests.rig import ISAS, Case, CpuRun, run_cpu, run_reference, used_bytes
+
+SEEDS = range(14)
+PLAIN = [(name, seed, None) for name in OPS if name != "matmul" for seed in SEEDS]
+FAST = {layout.format_name for layout in LAYOUTS}
+PRODUCTS = [("matmul", s, fmt) for fmt in weight_formats() for s in (SEEDS if fmt in FAST else SEEDS[:3])]
+
+sweep = pytest.mark.parametrize(("op", "seed", "fmt"), PLAIN + PRODUCTS)
+
+
+def _written(case: Case, run: CpuRun, row: int) -> dict[str, bytes]:
+    """Bytes of one row of every buffer that the command writes."""
+    out = {}
+    for arg, view in case.program.commands[0].views():
+        if "w" in arg.access:
+            out[arg.name] = run.guards[view.buffer].array[row, : used_bytes(view.buffer)].tobytes()
+    return out
+
+
+@sweep
+def test_equals_the_reference(op: str, seed: int, fmt: str | None) -> None:
+    case = draw(op, seed, fmt)
+    check_against_reference(case, run_cpu(case))
+
+
+@sweep
+def test_bits_do_not_depend_on_isa_or_threads(op: str, seed: int, fmt: str | None) -> None:
+    case = draw(op, seed, fmt)
+    first = run_cpu(case, isa=ISAS[0]).bits()
+    for isa in ISAS[1:]:
+        assert run_cpu(case, isa=isa).bits() == first, isa
+    for threads in (2, 3):
+        assert run_cpu(case, threads, isa=ISAS[0]).bits() == first, threads
+
+
+@sweep
+def test_a_row_does_not_depend_on_its_neighbours(op: str, seed: int, fmt: str | None) -> None:
+    case = draw(op, seed, fmt)
+    domain = case.program.commands[0].domain
+    together = run_cpu(case)
+    for i in sorted({0, case.live(domain) // 2, case.live(domain) - 1}):
+        alone = case.single(i)
+        run = run_cpu(alone)
+        assert _written(alone, run, 0) == _written(case, together, i), i
+        for layer, which in ((k[0], k[1]) for k in run.guards if isinstance(k, tuple)):
+            one = run.guards[layer, which].array.view(np.uint16)
+            before = CpuRun(alone).guards[layer, which].array.view(np.uint16)
+            every = together.guards[layer, which].array.view(np.uint16)
+            assert (every[one != before] == one[one != before]).all(), i
+
+
+@pytest.mark.parametrize("op", list(OPS))
+def test_nothing_runs_without_rows_or_when_skipped(op: str) -> None:
+    case = draw(op, 1)
+    untouched = CpuRun(case).bits()
+    skippable = 1  # IE_CMD_SKIPPABLE
+    assert run_cpu(replace(case, skip=True), flags=skippable).bits() == untouched
+    assert run_cpu(replace(case, skip=True)).bits() != untouched
+    assert run_cpu(case, flags=skippable).bits() != untouched
+    if case.program.commands[0].domain == OUTS:
+        none = replace(case, outs=[])
+        assert run_cpu(none, threads=2).bits() == CpuRun(none).bits()
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("op", list(OPS))
+def test_the_reference_itself_is_close_to_its_evaluation_in_float64(op: str, seed: int) -> None:
+    """The q8 reference works in float32: its own rounding must be far below what a wrong kernel would do."""
+    case = draw(op, seed)
+    plain, exact = run_reference(case), run_reference(case, exact=True)
+    for arg, view in case.program.commands[0].views():
+        if "w" in arg.access and view.buffer.dtype == "f32":
+            a, b = plain.get(view).astype(np.float64), exact.get(view)
+            assert np.abs(a - b).max() <= 1e-4 * (np.abs(b).max() + 1e-6), arg.name
+
+
+def test_the_sweep_covers_what_it_claims() -> None:
+    """Ragged columns, partial row groups, windows, one row, many rows, both domains, every optional argument."""
+    cases = [draw(op, seed, fmt) for op, seed, fmt in PLAIN + PRODUCTS]
+    commands = [c.program.commands[0] for c in cases]
+    assert {c.op for c in commands} == set(OPS)
+    assert min(c.n_rows for c in cases) == 1 and max(c.n_rows for c in cases) > 32
+    for op in OPS.values():
+        for arg in op.args:
+            present = [arg.name in c.args for c in commands if c.op == op.name]
+            assert any(present), f"{op.name}.{arg.name} is never given"
+            assert not arg.optional or not all(present), f"{op.name}.{arg.name} is always given"
+    matrices = [c.args["w"] for c in commands if c.op == "matmul"]
+    assert any(w.m % 16 for w in matrices) and any(len(w.rows) > 1 for w in matrices)
+    assert {w.layout.format_name for w in matrices} == set(weight_formats())
+    for name, few, many in (("attention", 16, 256), ("rope", 16, 256)):
+        dims = [c.args["head_dim"] for c in commands if c.op == name]
+        assert min(dims) == few and max(dims) == many
+    windows = [c.args["window"] for c in commands if c.op == "attention"]
+    assert 0 in windows and any(0 < w < 32 for w in windows) and any(w > 32 for w in windows)

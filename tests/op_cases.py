@@ -1,0 +1,392 @@
+"""Random one-command cases of every op, drawn from the op table; and how close results must be.
+
+Owns: the rules by which dimensions and scalars are drawn (`DIMS`, `SCALARS`: by name, so an op made of known names
+is swept without a line here), random contents, and for each output the bound that its op's tolerance class means.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ie import formats
+from ie.ops import OPS
+from ie.ops.glu import GELU, SILU
+from ie.ops.table import Arg, Op
+from ie.program import OUTS, ROWS, Buffer, Cache, Matrix, RopeTable, Table, Vector, View
+from tests import compare, rig
+from tests.rig import BLOCK, Array, Case, CpuRun, MemoryFile, MemoryTensor, Recorder
+from tiny_models.weights import encode, format_names
+
+MAX_BLOCKS = 20
+N_BLOCKS = 2 * MAX_BLOCKS + 3
+N_TOKENS = 37
+
+PRODUCTS_ONLY = {"embed", "rope"}
+"""Element-wise ops of products and sums alone, without exp: numpy's float32 gives the same bits."""
+
+
+def weight_formats() -> list[str]:
+    """Formats that a matrix may have here: those that random contents can be made of."""
+    return [f.name for f in formats.FORMATS.values() if f.name in format_names()]
+
+
+class Draw:
+    """One random case of an op: geometry first, then arguments in the table's order."""
+
+    def __init__(self, op: Op, seed: int, fmt: str | None = None) -> None:
+        self.op = op
+        self.rng = np.random.default_rng([zlib.crc32(f"{op.name} {fmt}".encode()), seed])
+        self.names = {a.name for a in op.args}
+        self.head_dim = int(self.rng.choice([16, 32, 48, 64, 80, 96, 128, 256]))
+        self.kv_heads = self.integer(1, 3)
+        self.heads = self.kv_heads * self.integer(1, 4)
+        self.format = formats.format_by_name(fmt or self.choice(weight_formats()))
+        self.layout = formats.layout_for(self.format)
+        self.domain = OUTS if op.name == "gather" or (not self.reads_step() and self.coin(0.3)) else ROWS
+        self.width = self.n_rot = 0
+        self.dims: dict[str, int] = {}
+        self.inputs: dict[Buffer, Array] = {}
+        self.tensors: list[MemoryTensor] = []
+        self.caches: dict[int, tuple[Array, Array]] = {}
+        self.ropes: list[Array] = []
+        self.draw_step()
+
+    # ---- small draws ----
+
+    def integer(self, lo: int, hi: int) -> int:
+        return int(self.rng.integers(lo, hi + 1))
+
+    def coin(self, p: float = 0.5) -> bool:
+        return bool(self.rng.random() < p)
+
+    def choice(self, options: list[Any]) -> Any:
+        return options[self.integer(0, len(options) - 1)]
+
+    def normal(self, *shape: int) -> Array:
+        return self.rng.standard_normal(shape).astype(np.float32)
+
+    def activations(self, rows: int, cols: int) -> Array:
+        """Values of varying size; some blocks are zero, so that their Q8 scale is."""
+        x = self.normal(rows, cols) * np.exp2(self.rng.integers(-6, 4, (rows, 1))).astype(np.float32)
+        x[self.rng.random(x.shape) < 0.02] *= 20
+        if cols >= BLOCK and self.coin(0.3):
+            at = self.integer(0, cols // BLOCK - 1) * BLOCK
+            x[self.integer(0, rows - 1), at : at + BLOCK] = 0
+        return x
+
+    # ---- the step ----
+
+    def reads_step(self) -> bool:
+        """Whether a row's meaning lies in the step inputs: such a command runs over rows only."""
+        return any(a.kind in ("cache", "table", "rope") for a in self.op.args)
+
+    def draw_step(self) -> None:
+        """Two sequences at random places, one with positions beyond a segment of 256; blocks in random order."""
+        blocks = self.rng.permutation(N_BLOCKS)[: 2 * MAX_BLOCKS].reshape(2, MAX_BLOCKS)
+        self.tables = blocks.astype(np.int32)
+        first = [self.integer(0, 70), self.choice([0, 31, 32, 255, 256, 300, 511, 540])]
+        counts = [self.integer(1, 20), self.integer(0, 20)]
+        if self.coin(0.2):
+            counts = [1, 0]
+        self.runs = [
+            (slot, first[slot], self.rng.integers(0, N_TOKENS, n).tolist()) for slot, n in enumerate(counts) if n
+        ]
+        n = sum(counts)
+        self.outs = sorted(self.rng.permutation(n)[: self.integer(1, n)].tolist())
+
+    def rows(self, domain: int) -> int:
+        return len(self.outs) if domain == OUTS else sum(len(t) for _, _, t in self.runs)
+
+    # ---- names of the table ----
+
+    def dim(self, name: str) -> int:
+        if name not in self.dims:
+            assert name in DIMS, f"{self.op.name}: no rule to draw the dimension {name}; add it to DIMS"
+            self.dims[name] = DIMS[name](self)
+        return self.dims[name]
+
+    def ragged(self) -> int:
+        """Columns: any number, but whole blocks where the command reads or may write Q8."""
+        if any(a.kind == "q8v" and not a.optional for a in self.op.args) or self.coin(0.4):
+            return BLOCK * self.integer(1, 5) if self.coin(0.8) else BLOCK * 33
+        return self.integer(1, 200) if self.coin(0.8) else self.integer(1025, 2100)
+
+    def inner(self) -> int:
+        """K of a matrix: whole blocks of its format, any number for floats."""
+        unit = math.lcm(self.layout.block, self.format.block)
+        return self.integer(1, 150) if unit == 1 else unit * self.integer(1, 6 if unit <= BLOCK else 2)
+
+    def bind_width(self) -> int:
+        self.width = BLOCK * self.integer(1, 5) if self.coin() else self.integer(1, 150)
+        return self.width
+
+    # ---- arguments ----
+
+    def case(self) -> Case:
+        args: dict[str, Any] = {}
+        tensors = ("table", "vector", "matrix")  # first: their formats decide which columns there may be
+        for arg in sorted(self.op.args, key=lambda a: tensors.index(a.kind) if a.kind in tensors else 3):
+            if arg.kind not in ("i32", "f32"):
+                args[arg.name] = self.argument(arg)
+        for arg in self.op.args:
+            if arg.kind in ("i32", "f32"):
+                assert arg.name in SCALARS, f"{self.op.name}: no rule to draw the scalar {arg.name}; add it to SCALARS"
+                args[arg.name] = SCALARS[arg.name](self)
+        if not args.get("n_rot", 1):
+            args["rope"] = None
+        self.choose_outputs(args)
+        program = rig.one_command(self.op.name, args, self.domain)
+        kept = set(program.buffers)
+        return Case(
+            program,
+            {b: v for b, v in self.inputs.items() if b in kept},
+            self.runs,
+            self.outs,
+            MemoryFile(self.tensors),
+            self.caches,
+            self.ropes,
+            self.tables,
+            spare=self.integer(0, 3),
+        )
+
+    def choose_outputs(self, args: dict[str, Any]) -> None:
+        """Drop optional arguments at random; one output stays, and Q8 only where shares are whole blocks."""
+        written = [a.name for a in self.op.args if a.optional and a.access == "w"]
+        unit = args.get("width") or args.get("head_dim") or (args[written[0]].cols if written else 0)
+        for arg in self.op.args:
+            if arg.optional and arg.kind == "q8v" and unit % BLOCK:
+                args[arg.name] = None
+        for arg in self.op.args:
+            if arg.optional and arg.kind != "rope" and self.coin():
+                others = [n for n in written if n != arg.name and args.get(n) is not None]
+                if arg.name not in written or others:
+                    args[arg.name] = None
+
+    def argument(self, arg: Arg) -> Any:
+        if arg.kind == "matrix":
+            return self.matrix(arg)
+        if arg.kind == "vector":
+            n = self.dim(arg.dim)
+            self.tensor("v." + arg.name, (n,), formats.format_by_name("F32"), self.normal(n))
+            return Vector(("v." + arg.name,), n)
+        if arg.kind == "table":
+            return self.table(arg)
+        if arg.kind == "rope":
+            positions, half = MAX_BLOCKS * BLOCK, self.head_dim // 2
+            self.n_rot = 0 if self.coin(0.15) else 2 * self.integer(1, half)
+            angle = self.rng.uniform(-np.pi, np.pi, (positions, self.n_rot // 2))
+            self.ropes.append(np.stack([np.cos(angle), np.sin(angle)], -1).astype(np.float32))
+            return RopeTable(0)
+        if arg.kind == "cache":
+            return self.cache(arg)
+        return self.view(arg)
+
+    def view(self, arg: Arg) -> View:
+        """A whole buffer, or for F32 some columns of a wider one."""
+        cols = self.dim(arg.dim)
+        q8 = arg.kind == "q8v" or (arg.kind == "act" and self.layout.activation == "q8")
+        before, after = (self.integer(0, 20), self.integer(0, 20)) if not q8 and self.coin() else (0, 0)
+        domain = ROWS if self.op.name == "gather" and arg.name == "x" else self.domain
+        buffer = Buffer(arg.name, "q8" if q8 else "f32", before + cols + after, domain)
+        if "r" in arg.access:
+            self.inputs[buffer] = self.activations(self.rows(domain), buffer.cols)
+        return View(buffer, before, cols)
+
+    def tensor(self, name: str, shape: tuple[int, ...], fmt: formats.Format, data: Array) -> None:
+        self.tensors.append(MemoryTensor(name, shape, fmt, np.ascontiguousarray(data).reshape(-1).view(np.uint8)))
+
+    def matrix(self, arg: Arg) -> Matrix:
+        m, k = (self.dim(d) for d in arg.dim.split(","))
+        rows = (m,) if m <= 16 or self.coin() else (16 * self.integer(1, (m - 1) // 16),)
+        rows = rows if rows[0] == m else (rows[0], m - rows[0])
+        names = tuple(f"{arg.name}{i}" for i in range(len(rows)))
+        for name, n in zip(names, rows, strict=True):
+            data = encode(self.integer(0, 1 << 30), name, n, k, self.format.name, 0.02, 0.2)
+            self.tensor(name, (k, n), self.format, data)
+        return Matrix(names, rows, k, self.layout)
+
+    def table(self, arg: Arg) -> Table:
+        """The embedding may have any format; its rows decide the columns."""
+        fmt = formats.format_by_name(self.choice(["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q8_0", "Q6_K"]))
+        cols = self.dims[arg.dim] = self.integer(1, 90) if fmt.block == 1 else fmt.block * self.integer(1, 3)
+        self.tensor(arg.name, (cols, N_TOKENS), fmt, encode(7, arg.name, N_TOKENS, cols, fmt.name, 0.0, 0.3))
+        return Table(arg.name, cols)
+
+    def cache(self, arg: Arg) -> Cache:
+        """Live positions are random; everything else in a pool is NaN, which nobody may read."""
+        which = arg.name[0]
+        if 0 not in self.caches:
+            shape = (N_BLOCKS, BLOCK, self.kv_heads, self.head_dim)
+            pools = tuple(np.full(shape, np.nan, np.float16) for _ in "kv")
+            reads = arg.access == "r"
+            for slot, first, tokens in self.runs:
+                for pos in range(first + len(tokens) if reads else 0):
+                    for p in pools:
+                        p[self.tables[slot, pos // BLOCK], pos % BLOCK] = self.normal(*shape[2:])
+            self.caches[0] = pools[0], pools[1]
+        return Cache(0, which, self.kv_heads, self.head_dim)
+
+
+DIMS: Mapping[str, Callable[[Draw], int]] = {
+    "N": lambda d: d.width * d.integer(1, 4) if "width" in d.names else d.ragged(),
+    "W": Draw.bind_width,
+    "K": Draw.inner,
+    "M": lambda d: d.integer(1, 70),
+    "HD": lambda d: d.heads * d.head_dim,
+    "GD": lambda d: d.kv_heads * d.head_dim,
+}
+
+
+def _f32(x: float) -> float:
+    return float(np.float32(x))
+
+
+SCALARS: Mapping[str, Callable[[Draw], float]] = {
+    "head_dim": lambda d: d.head_dim,
+    "heads": lambda d: d.heads,
+    "kv_heads": lambda d: d.kv_heads,
+    "window": lambda d: d.choice([0, 0, 1, 2, 16, 31, 32, 33, 100, 256, 300, 4000]),
+    "n_rot": lambda d: d.n_rot,
+    "neox": lambda d: d.integer(0, 1),
+    "width": lambda d: d.width,
+    "act": lambda d: d.choice([SILU, GELU]),
+    "cap": lambda d: d.choice([30.0, 1.0, 50.0]),
+    "eps": lambda d: _f32(d.choice([1e-5, 1e-6, 0.01])),
+    "scale": lambda d: _f32(1.3 / math.sqrt(d.head_dim)) if "heads" in d.names else d.choice([1.0, _f32(5.7)]),
+}
+
+
+def draw(op: str, seed: int, fmt: str | None = None) -> Case:
+    """Case `seed` of an op; `fmt` names the file format of its matrix, which decides the device layout."""
+    return Draw(OPS[op], seed, fmt).case()
+
+
+# ---- how close ----
+
+
+def _magnitudes(case: Case) -> Recorder:
+    """The reference run on the absolute values of everything: what a sum's terms add up to, for an op that only
+    multiplies and adds. Weight magnitudes are taken as the largest of each 32: a format with a minimum adds terms
+    larger than the weight they make."""
+    ref = Recorder(case, exact=True)
+    for b in case.inputs:
+        ref.buffers[b] = np.abs(ref.buffers[b])
+    for w in case.program.weights():
+        if isinstance(w, Matrix):
+            x = np.abs(ref.matrix(w))
+            if w.k % BLOCK == 0 and w.layout.block > 1:
+                x = np.repeat(x.reshape(w.m, -1, BLOCK).max(axis=-1), BLOCK, axis=-1)
+            ref._weights[w] = x
+        elif isinstance(w, Vector):
+            ref._weights[w] = np.abs(ref.vector(w))
+    ref.run(0, case.step())
+    return ref
+
+
+def _attention_terms(case: Case, args: Mapping[str, Any], want: Array) -> tuple[Array, float]:
+    """Sum of weight * |value|, enlarged by what errors of the scores do to the weights."""
+    k, v = case.caches[0]
+    ref = Recorder(case, exact=True)
+    ref.cache[0, "v"] = np.abs(v)
+    ref.run(0, case.step())
+    view = args["y"] if args.get("y") is not None else args["yq"]
+    terms, keys, group = ref.get(view).copy(), 1, args["heads"] // args["kv_heads"]
+    q = np.abs(case.inputs[args["q"].buffer].astype(np.float64))[:, args["q"].offset :][:, : args["q"].cols]
+    for r, (slot, pos, _) in enumerate(case.positions()):
+        at = case.tables[slot, np.arange(pos + 1) // BLOCK], np.arange(pos + 1) % BLOCK
+        largest = np.abs(k[at].astype(np.float64)).max(axis=0).repeat(group, axis=0)  # [heads, dim]
+        size = args["scale"] * (q[r].reshape(largest.shape) * largest).sum(axis=-1)
+        terms[r] *= np.repeat(1 + 2 * size, args["head_dim"])
+        keys = max(keys, pos + 1)
+    return terms, 4 * math.sqrt(max(keys, args["head_dim"])) + 16
+
+
+def _glu_terms(case: Case, args: Mapping[str, Any], want: Array) -> tuple[Array, float]:
+    """An error of exp's argument counts as often as the argument is large."""
+    gate = case.inputs[args["gate"].buffer].astype(np.float64)[:, args["gate"].offset :][:, : args["gate"].cols]
+    u = gate if args["act"] == SILU else 1.6 * (gate + 0.0448 * gate**3)
+    return np.abs(want) * (1 + np.minimum(np.abs(u), 90)) + 1e-30, 16  # below 1e-36 a result may be 0
+
+
+def _softcap_terms(case: Case, args: Mapping[str, Any], want: Array) -> tuple[Array, float]:
+    """tanh is made of differences with 1: its error is relative to the cap."""
+    return np.full(want.shape, args["cap"]), 4
+
+
+def _norm_terms(case: Case, args: Mapping[str, Any], want: Array) -> tuple[Array, float]:
+    return np.abs(want), 16 + args["width"] / 16
+
+
+def _matmul_terms(case: Case, args: Mapping[str, Any], want: Array) -> tuple[Array, float]:
+    """The chain of fused multiply-adds: two a block where the format has a minimum, one a value for floats."""
+    w = args["w"]
+    chain = 3 * w.k / BLOCK if w.layout.activation == "q8" else 4 * math.sqrt(w.k)
+    return np.abs(_magnitudes(case).get(args["y"])), chain + 8
+
+
+Terms = Callable[[Case, Mapping[str, Any], Array], tuple[Array, float]]
+TERMS: Mapping[str, Terms] = {
+    "attention": _attention_terms,
+    "glu": _glu_terms,
+    "softcap": _softcap_terms,
+    "rmsnorm": _norm_terms,
+    "matmul": _matmul_terms,
+}
+"""For ops with more than products and sums: sum of |terms| of each output, and c (see `ie.compare.reduction`)."""
+
+
+def terms_of(case: Case, view: View, want: Array) -> tuple[Array, float]:
+    command = case.program.commands[0]
+    if command.op in TERMS:
+        return TERMS[command.op](case, command.args, want)
+    return np.abs(_magnitudes(case).get(view)), 16.0
+
+
+def check_against_reference(case: Case, got: CpuRun) -> None:
+    """Every output of a one-command case within its op's tolerance class; caches bit for bit."""
+    (command,) = case.program.commands
+    op = OPS[command.op]
+    bitwise = op.tolerance in ("exact", "q8") or op.name in PRODUCTS_ONLY
+    ref = rig.run_reference(case, exact=not bitwise)
+    for arg in op.args:
+        value = command.args.get(arg.name)
+        if value is None or "w" not in arg.access:
+            continue
+        name = f"{op.name}.{arg.name}"
+        if isinstance(value, Cache):
+            pool = got.keys(0) if value.which == "k" else got.values(0)
+            theirs = ref.cache[0, value.which]
+            bits = np.ascontiguousarray(pool).view(np.uint16) == np.ascontiguousarray(theirs).view(np.uint16)
+            assert bits.all(), f"{name}: {np.argwhere(~bits)[0].tolist()} differs"
+        elif value.buffer.dtype == "q8":
+            ours = got.q8(value)
+            want_codes, want_d = ref.parts[value.buffer]
+            changed = 0.0 if bitwise else 0.02
+            terms, c = (np.ones(1), 1.0) if bitwise else terms_of(case, value, ref.get(value))
+            spread = 1.0 if bitwise else _spread(terms, want_d)
+            limits = {"d_eps": max(1.0, c * spread), "max_changed": changed}
+            compare.assert_q8(ours.codes, want_codes, ours.d, want_d, name, **limits)
+            if bitwise:
+                compare.assert_exact(ours.codes, want_codes, name)
+                compare.assert_exact(ours.d, want_d, name)
+            derived = rig.Q8.of(ours.codes, ours.d)
+            compare.assert_exact(ours.sums, derived.sums, name + " sums")
+            compare.assert_exact(ours.dsum, derived.dsum, name + " scaled sums")
+        else:
+            want = ref.get(value)
+            if bitwise:
+                compare.assert_exact(got.floats(value), want.astype(np.float32), name)
+            else:
+                terms, c = terms_of(case, value, want)
+                compare.assert_reduction(got.floats(value), want, terms, c, name)
+
+
+def _spread(terms: Array, d: Array) -> float:
+    """How many times larger a block's terms are than its largest value: the scale's error grows by as much."""
+    largest = terms.reshape(*d.shape, BLOCK).max(axis=-1)
+    return float((largest / np.maximum(d.astype(np.float64) * 127, 1e-30))[d > 0].max(initial=1.0))

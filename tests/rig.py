@@ -1,0 +1,311 @@
+"""Runs hand-made programs on the executors without a model file, with guard bands around everything.
+
+Owns: tensors and files that live in memory, `Case` (a program with its inputs and one step), running it through the C
+walker (`run_cpu`) and through the numpy reference (`run_reference`), and finding stray writes. Each buffer stands in
+memory of its own between sentinels; a byte that the commands have no right to write must be the same afterwards.
+Does not own: which cases there are (see `op_cases`) or how close results must be.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ie import native, weights
+from ie.devices.cpu import available_isas
+from ie.devices.reference import ReferenceExecutor, quantize_q8
+from ie.formats import Format
+from ie.program import OUTS, ROWS, Buffer, Cache, Command, Matrix, Program, RopeTable, Table, Vector, View, pack
+from ie.step import StepInputs
+from tests.compare import Guarded
+
+Array = np.ndarray[Any, Any]
+Run = tuple[int, int, Sequence[int]]
+"""Rows of one sequence in a step: slot, first position, tokens."""
+
+BLOCK = 32
+ISAS = available_isas()
+
+
+@dataclass(frozen=True)
+class MemoryTensor:
+    """A tensor as `ie.gguf` would give it: shape in GGUF order, `raw` uint8 bytes."""
+
+    name: str
+    shape: tuple[int, ...]
+    format: Format
+    raw: Array
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.raw.size)
+
+    def data(self) -> Array:
+        return self.raw
+
+    def release(self) -> None:
+        """Nothing is mapped."""
+
+
+class MemoryFile:
+    """Stands in for a GgufFile where only tensors are asked for."""
+
+    path = "memory"
+
+    def __init__(self, tensors: Iterable[MemoryTensor] = ()) -> None:
+        self.tensors = {t.name: t for t in tensors}
+
+
+@dataclass
+class Case:
+    """A program, what its buffers hold before it runs, and one step.
+
+    inputs: float32 [rows of the buffer's domain, columns]; Q8 buffers are quantised from it. caches: for each layer
+    keys and values, float16 [blocks, 32, heads, dim]. ropes: float32 [positions, pairs, 2]. tables: int32
+    [sequences, blocks]. spare: rows of capacity beyond the live ones, which nobody may touch.
+    """
+
+    program: Program
+    inputs: Mapping[Buffer, Array]
+    runs: Sequence[Run]
+    outs: Sequence[int] = ()
+    file: MemoryFile = field(default_factory=MemoryFile)
+    caches: Mapping[int, tuple[Array, Array]] = field(default_factory=dict)
+    ropes: Sequence[Array] = ()
+    tables: Array = field(default_factory=lambda: np.zeros((1, 1), np.int32))
+    spare: int = 0
+    skip: bool = False
+
+    @property
+    def n_rows(self) -> int:
+        return sum(len(tokens) for _, _, tokens in self.runs)
+
+    def live(self, domain: int) -> int:
+        return len(self.outs) if domain == OUTS else self.n_rows
+
+    def positions(self) -> list[tuple[int, int, int]]:
+        """(slot, position, token) of each row."""
+        return [(slot, first + i, t) for slot, first, tokens in self.runs for i, t in enumerate(tokens)]
+
+    def step(self) -> StepInputs:
+        out = StepInputs(max(1, self.n_rows + self.spare), len(self.tables), self.tables.shape[1])
+        out.tables[:] = self.tables
+        out.fill(self.runs, self.outs, self.skip)
+        return out
+
+    def single(self, i: int) -> Case:
+        """The same one-command case with only row i of the command's domain."""
+        (command,) = self.program.commands
+        inputs = {b: v[i : i + 1] if b.domain == command.domain else v for b, v in self.inputs.items()}
+        if command.domain == OUTS:
+            return replace(self, inputs=inputs, outs=[self.outs[i]])
+        slot, pos, token = self.positions()[i]
+        return replace(self, inputs=inputs, runs=[(slot, pos, [token])], outs=[])
+
+
+@functools.cache
+def pool(threads: int = 1, isa: str = "") -> Any:
+    """A thread pool of the library, kept for the whole test process."""
+    ffi, lib = native.lib()
+    which = native.ISAS.index(isa) if isa else lib.ie_isa_best()
+    made = lib.ie_pool_create(threads, which)
+    assert made != ffi.NULL
+    return made
+
+
+# ---- Q8 rows as bytes ----
+
+
+@dataclass(frozen=True)
+class Q8:
+    """Q8 rows by their fields: codes int8 [rows, k], scales d and d * sum float32 [rows, blocks], sums of the two
+    halves of each block int32 [rows, blocks, 2]."""
+
+    codes: Array
+    d: Array
+    dsum: Array
+    sums: Array
+
+    @staticmethod
+    def of(codes: Array, d: Array) -> Q8:
+        """The derived fields as ie_core.h defines them."""
+        sums = codes.reshape(*d.shape, 2, BLOCK // 2).astype(np.int32).sum(axis=-1, dtype=np.int32)
+        return Q8(codes, d, d * sums.sum(axis=-1, dtype=np.int32).astype(np.float32), sums)
+
+    @staticmethod
+    def read(raw: Array, k: int) -> Q8:
+        """From uint8 [rows, bytes of a row]."""
+        ends = np.cumsum([k, k // 8, k // 8, k // 4])
+        codes, d, dsum, sums = (
+            np.ascontiguousarray(raw[:, lo:hi]) for lo, hi in zip([0, *ends[:-1]], ends, strict=True)
+        )
+        return Q8(codes.view("i1"), d.view("<f4"), dsum.view("<f4"), sums.view("<i4").reshape(len(raw), -1, 2))
+
+    def raw(self) -> Array:
+        rows = len(self.codes)
+        parts = (self.codes, self.d, self.dsum, self.sums.reshape(rows, -1))
+        return np.concatenate([np.ascontiguousarray(p).view(np.uint8) for p in parts], axis=1)
+
+
+def used_bytes(buffer: Buffer) -> int:
+    """Bytes of a row that mean something; the rest is padding."""
+    return buffer.cols + 16 * (buffer.cols // BLOCK) if buffer.dtype == "q8" else 4 * buffer.cols
+
+
+# ---- the CPU ----
+
+
+class CpuRun:
+    """What the C walker made of a case: `memory[buffer]` uint8 [capacity, row bytes], `cache[layer, "k"|"v"]`."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        lib = native.lib()[1]
+        self.guards: dict[Any, Guarded] = {}
+        for b in case.program.buffers:
+            stride = lib.ie_core_q8_row_bytes(b.cols) if b.dtype == "q8" else lib.ie_core_f32_row_bytes(b.cols)
+            guard = Guarded((case.live(b.domain) + case.spare, stride), np.uint8)
+            if b.dtype == "f32":
+                guard.array.view(np.float32).fill(np.nan)
+            values = case.inputs.get(b)
+            if values is not None:
+                floats = np.ascontiguousarray(values, np.float32)
+                raw = Q8.of(*quantize_q8(floats)).raw() if b.dtype == "q8" else floats.view(np.uint8)
+                n = min(len(raw), len(guard.array))
+                guard.array[:n, : raw.shape[1]] = raw[:n]
+            self.guards[b] = guard
+        for layer, (k, v) in case.caches.items():
+            self.guards[layer, "k"] = Guarded.copy_of(np.ascontiguousarray(k.transpose(0, 2, 3, 1)))
+            self.guards[layer, "v"] = Guarded.copy_of(np.ascontiguousarray(v.transpose(0, 2, 1, 3)))
+
+    def address(self, key: Any) -> int:
+        return self.guards[key].address
+
+    def stride(self, b: Buffer) -> int:
+        return int(self.guards[b].array.shape[1])
+
+    def floats(self, view: View) -> Array:
+        """float32 [live rows, columns] of an F32 view."""
+        rows = self.guards[view.buffer].array[: self.case.live(view.buffer.domain)]
+        return rows.view(np.float32)[:, view.offset : view.offset + view.cols].copy()
+
+    def q8(self, view: View) -> Q8:
+        return Q8.read(self.guards[view.buffer].array[: self.case.live(view.buffer.domain)], view.buffer.cols)
+
+    def keys(self, layer: int) -> Array:
+        """float16 [blocks, 32, heads, dim]."""
+        return self.guards[layer, "k"].array.transpose(0, 3, 1, 2)
+
+    def values(self, layer: int) -> Array:
+        return self.guards[layer, "v"].array.transpose(0, 2, 1, 3)
+
+    def bits(self) -> dict[str, bytes]:
+        """Every byte of memory, by name."""
+        return {str(getattr(k, "name", k)): g.array.tobytes() for k, g in self.guards.items()}
+
+
+def _writable(case: Case, run: CpuRun, key: Any) -> Array:
+    """Which elements of a buffer (bytes) or cache (values) the program may write."""
+    mask = np.zeros(run.guards[key].array.shape, bool)
+    for command in case.program.commands:
+        for arg, view in command.views():
+            if view.buffer == key and "w" in arg.access:
+                rows = slice(0, case.live(view.buffer.domain))
+                if view.buffer.dtype == "q8":
+                    mask[rows, : used_bytes(view.buffer)] = True
+                else:
+                    mask[rows, 4 * view.offset : 4 * (view.offset + view.cols)] = True
+        if isinstance(key, tuple) and command.op == "rope" and command.args["k_cache"].layer == key[0]:
+            for slot, pos, _ in case.positions():
+                at = case.tables[slot, pos // BLOCK], pos % BLOCK
+                if key[1] == "k":
+                    mask[at[0], :, :, at[1]] = True
+                else:
+                    mask[at[0], :, at[1], :] = True
+    return mask
+
+
+def run_cpu(case: Case, threads: int = 1, isa: str = "", flags: int = 0) -> CpuRun:
+    """Run through ie_run; AssertionError when a byte was written that the program has no right to."""
+    ffi, lib = native.lib()
+    run = CpuRun(case)
+    used = case.program.weights()
+    block = Guarded(max(1, weights.place(used).total), np.uint8, align=256)
+    block.array.fill(0)
+    offsets = weights.load(case.file, used, block.array, pool(), lambda done, total: None)  # type: ignore[arg-type]
+
+    def resolve(value: Any) -> tuple[Any, ...]:
+        match value:
+            case View(buffer, offset, cols):
+                return run.address(buffer) + 4 * offset, run.stride(buffer), cols
+            case Matrix(_, _, k, layout):
+                return block.address + offsets[value], layout.id, layout.size, k // layout.block, layout.rows
+            case Vector():
+                return (block.address + offsets[value],)
+            case Table(name, cols):
+                t = case.file.tensors[name]
+                return t.raw.ctypes.data, t.format.id, t.format.row_bytes(cols)
+            case RopeTable(index):
+                return (case.ropes[index].ctypes.data,)
+            case Cache(layer, which):
+                return (run.address((layer, which)),)
+        raise AssertionError(f"no address for {value!r}")
+
+    commands = np.frombuffer(pack(case.program, resolve), np.uint8).copy()
+    commands.reshape(-1, 256)[:, 8:12].view("<u4")[:] = flags
+    starts = np.asarray(case.program.stage_starts(), np.int32)
+    struct = ffi.new("ie_program *")
+    struct.cmds, struct.stage_start = commands.ctypes.data, starts.ctypes.data
+    struct.n_cmds, struct.n_stages = len(case.program.commands), len(starts) - 1
+    step, before = case.step(), {k: g.array.copy() for k, g in run.guards.items()}
+    step.check()
+    held = block.array.copy()
+    assert lib.ie_run(pool(threads, isa), struct, step.address) == 0
+    block.check("weights")
+    assert np.array_equal(held, block.array), "weights were written"
+    for key, guard in run.guards.items():
+        name = getattr(key, "name", str(key))
+        guard.check(name)
+        same = before[key].view(f"u{before[key].itemsize}") == guard.array.view(f"u{guard.array.itemsize}")
+        stray = ~same & ~_writable(case, run, key)
+        assert not stray.any(), f"{name}: stray write at {np.argwhere(stray)[0].tolist()}"
+    return run
+
+
+# ---- the reference ----
+
+
+class Recorder(ReferenceExecutor):
+    """The q8 reference, which also keeps codes and scales of Q8 buffers. `exact` evaluates in float64."""
+
+    def __init__(self, case: Case, exact: bool = False) -> None:
+        super().__init__("q8")
+        self.dtype = np.float64 if exact else np.float32
+        self.gguf, self.program = case.file, case.program  # type: ignore[assignment]
+        self.cache = {(i, w): x.copy() for i, kv in case.caches.items() for w, x in zip("kv", kv, strict=True)}
+        self.ropes = [r.astype(self.dtype) for r in case.ropes]
+        self.parts: dict[Buffer, tuple[Array, Array]] = {}
+        for b, v in case.inputs.items():
+            self.put(View.of(b), v)
+
+    def put(self, view: View, values: Array) -> None:
+        if view.buffer.dtype == "q8":
+            self.parts[view.buffer] = quantize_q8(values.astype(self.dtype, copy=False))
+        super().put(view, values)
+
+
+def run_reference(case: Case, exact: bool = False) -> Recorder:
+    out = Recorder(case, exact)
+    out.run(0, case.step())
+    return out
+
+
+def one_command(op: str, args: Mapping[str, Any], domain: int = ROWS) -> Program:
+    """A program of one checked command."""
+    command = Command(op, {k: v for k, v in args.items() if v is not None}, 0, domain)
+    command.check()
+    return Program((command,), (0,))
