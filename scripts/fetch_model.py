@@ -243,7 +243,10 @@ def main(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("fetch_model: interrupted", file=sys.stderr)
         return 130
-    except (IeError, OSError, zipfile.BadZipFile) as error:
+    except OSError as error:
+        print(f"fetch_model: {error.filename or 'the cache'}: {error.strerror}", file=sys.stderr)
+        return 1
+    except (IeError, zipfile.BadZipFile) as error:
         print(f"fetch_model: {error}", file=sys.stderr)
         return 1
     return 0
