@@ -147,6 +147,11 @@ def test_greedy_takes_the_lowest_id_of_the_largest() -> None:
         row = np.full(n, -2.0, np.float32)
         row[at] = 1.0
         assert Sampler(SamplerParams(temp=0, top_k=3, top_p=0.1), n).sample(row, 0) == at[0]
+    rng = np.random.default_rng(8)
+    for n in (5, 127, 1000, 151_936):
+        for row in (np.arange(n) * 1e-4, rng.normal(size=n), rng.integers(0, 9, n), -rng.random(n) * 1e-6):
+            single = row.astype(np.float32)
+            assert Sampler(SamplerParams(temp=0), n).sample(single, 0) == int(np.argmax(single))
     signs = np.array([-1.0, -0.0, 0.0], np.float32)
     assert Sampler(SamplerParams(temp=0), 3).sample(signs, 0) == 1
 
