@@ -117,7 +117,7 @@ class Engine:
         self.chunk = max(1, options.chunk)
         self.all_rows = max(1, min(self.chunk, LOGITS_BYTES // (4 * self.config.n_vocab)))
         weight_bytes = weights.place(self.program.weights()).total
-        # The arena's exact size follows from the plan; for the decision a bound is enough: some widest rows, the logits.
+        # The arena's exact size follows from the plan; for this decision a bound is enough.
         widest = max(b.cols for b in self.program.buffers if b.cols != self.config.n_vocab)
         work = 4 * (8 * widest * self.chunk + max(16, self.all_rows) * self.config.n_vocab)
         self.n_ctx = choose_context(gguf.path, options.n_ctx, self.config, weight_bytes, work, free_memory())

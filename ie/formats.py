@@ -162,7 +162,10 @@ LAYOUTS: tuple[Layout, ...] = (
     Layout(5, "bf16x16", "BF16", 1, 2, (Field("v", 0, 2, 1),), activation="f32"),
     Layout(6, "q4_0x16", "Q4_0", 32, 18, (_half("d", 0), _words("q", 2, 4))),
     Layout(7, "q5_0x16", "Q5_0", 32, 22, (_half("d", 0), _words("h", 2, 1, "spread"), _words("q", 6, 4))),
-    Layout(8, "q5_1x16", "Q5_1", 32, 24, (_half("d", 0), _half("m", 2), _words("h", 4, 1, "spread"), _words("q", 8, 4))),
+    Layout(
+        8, "q5_1x16", "Q5_1", 32, 24,
+        (_half("d", 0), _half("m", 2), _words("h", 4, 1, "spread"), _words("q", 8, 4)),
+    ),
     Layout(9, "q4_kx16", "Q4_K", 256, 144, (_half("d", 0), _half("m", 2), _words("s", 4, 3), _words("q", 16, 32))),
     Layout(
         10, "q5_kx16", "Q5_K", 256, 176,

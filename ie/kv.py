@@ -59,8 +59,8 @@ class Sequence:
         n = len(self.tokens) + len(tokens)
         if n > self.limit:
             raise ResourceError(
-                f"the context is full: {len(self.tokens)} tokens held, {len(tokens)} more do not fit into {self.limit}; "
-                "a longer context (-c) or a shorter prompt is needed"
+                f"the context is full: {len(self.tokens)} tokens held, {len(tokens)} more do not fit into "
+                f"{self.limit}; a longer context (-c) or a shorter prompt is needed"
             )
         need = -(-n // BLOCK) - len(self.blocks)
         if need > self.pool.n_free:

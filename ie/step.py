@@ -75,7 +75,7 @@ class StepInputs:
         return int(self.memory.ctypes.data)
 
     def fill(self, runs: Sequence[tuple[int, int, Sequence[int]]], outs: Sequence[int], skip: bool = False) -> None:
-        """Describe one step: `runs` of (sequence slot, first position, tokens), rows in that order; `outs` row indices."""
+        """Describe one step: `runs` of (sequence slot, first position, tokens) in row order; `outs` row indices."""
         row = 0
         for i, (slot, first, tokens) in enumerate(runs):
             n = len(tokens)
