@@ -9,6 +9,9 @@ int64_t ie_core_constant(int which)
     return which >= 0 && which < (int)(sizeof value / sizeof *value) ? value[which] : -1;
 }
 int64_t ie_core_q8_row_bytes(int64_t k) { return ie_q8_row_bytes(k); }
+int64_t ie_core_q8_scale_offset(int64_t k) { return ie_q8_scale_offset(k); }
+int64_t ie_core_q8_dsum_offset(int64_t k) { return ie_q8_dsum_offset(k); }
+int64_t ie_core_q8_sums_offset(int64_t k) { return ie_q8_sums_offset(k); }
 int64_t ie_core_f32_row_bytes(int64_t n) { return ie_f32_row_bytes(n); }
 int64_t ie_core_matrix_bytes(int64_t rows, int64_t blocks, int64_t tile) { return ie_matrix_bytes(rows, blocks, tile); }
 int64_t ie_core_kv_block_elems(int64_t heads, int64_t dim) { return ie_kv_block_elems(heads, dim); }

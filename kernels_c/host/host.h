@@ -29,6 +29,8 @@ void ie_pool_destroy(ie_pool *pool);
 /* ---- programs: addresses of `n_cmds` commands (256 bytes each) and of n_stages + 1 int32 stage starts ---- */
 typedef struct { uint64_t cmds; uint64_t stage_start; int32_t n_cmds; int32_t n_stages; } ie_program;
 int ie_run(ie_pool *pool, const ie_program *program, uint64_t step);
+/* The same, with a clock: nanoseconds at which each stage began and the last one ended, n_stages + 1 values. */
+int ie_run_timed(ie_pool *pool, const ie_program *program, uint64_t step, int64_t *clock);
 
 /* ---- weights: GGUF rows of k values to the interleaved layout, split over the pool ---- */
 int ie_repack(ie_pool *pool, int layout, const uint8_t *src, uint8_t *dst, int64_t rows, int64_t k);
@@ -40,6 +42,9 @@ double ie_read_bandwidth(ie_pool *pool, int64_t bytes, int rounds);
 /* ---- core functions (core_laws/ie_core.h), exported for Python ---- */
 int64_t ie_core_constant(int which); /* 0 lanes, 1 Q8 block, 2 KV block, 3 attention segment, 4 alignment, 5 decode rows */
 int64_t ie_core_q8_row_bytes(int64_t k);
+int64_t ie_core_q8_scale_offset(int64_t k);
+int64_t ie_core_q8_dsum_offset(int64_t k);
+int64_t ie_core_q8_sums_offset(int64_t k);
 int64_t ie_core_f32_row_bytes(int64_t n);
 int64_t ie_core_matrix_bytes(int64_t rows, int64_t blocks_per_row, int64_t tile_bytes);
 int64_t ie_core_kv_block_elems(int64_t heads, int64_t dim);

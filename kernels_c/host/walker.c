@@ -6,6 +6,7 @@
 #include "pool.h"
 
 #include <stdatomic.h>
+#include <time.h>
 
 #define DECLARE(isa) extern const ie_kernel ie_kernels_##isa[IE_OP_COUNT];
 DECLARE(portable)
@@ -33,6 +34,7 @@ typedef struct {
     const int32_t *stage_start;
     const ie_step *step;
     int n_stages;
+    int64_t *clock; /* when each stage began, or NULL */
     /* Tiles taken of a stage. Two counters in turn: thread 0 clears one after the barrier behind its stage, and
      * the stage after next, which uses it again, cannot begin before thread 0 reaches the next barrier. */
     _Alignas(64) _Atomic int64_t taken[2];
@@ -63,11 +65,20 @@ static void run_stage(walk *w, int s, _Atomic int64_t *taken)
     }
 }
 
+static int64_t nanoseconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
 static void walk_thread(void *arg, int thread)
 {
     walk *w = arg;
     const int threads = ie_pool_threads(w->pool);
     for (int s = 0; s < w->n_stages; s++) {
+        if (w->clock && thread == 0)
+            w->clock[s] = nanoseconds();
         run_stage(w, s, &w->taken[s % 2]);
         if (s + 1 == w->n_stages)
             break; /* ie_pool_run waits for everybody; the counter may still be in use */
@@ -78,12 +89,16 @@ static void walk_thread(void *arg, int thread)
     }
 }
 
-int ie_run(ie_pool *pool, const ie_program *program, uint64_t step)
+int ie_run_timed(ie_pool *pool, const ie_program *program, uint64_t step, int64_t *clock)
 {
-    walk w = {.pool = pool, .kernels = kernels_of(ie_pool_isa(pool)), .n_stages = program->n_stages};
+    walk w = {.pool = pool, .kernels = kernels_of(ie_pool_isa(pool)), .n_stages = program->n_stages, .clock = clock};
     w.cmds = (const ie_cmd *)(uintptr_t)program->cmds;
     w.stage_start = (const int32_t *)(uintptr_t)program->stage_start;
     w.step = (const ie_step *)(uintptr_t)step;
     ie_pool_run(pool, walk_thread, &w);
+    if (clock)
+        clock[program->n_stages] = nanoseconds(); /* ie_pool_run has waited for everybody */
     return 0;
 }
+
+int ie_run(ie_pool *pool, const ie_program *program, uint64_t step) { return ie_run_timed(pool, program, step, NULL); }
