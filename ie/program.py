@@ -8,6 +8,7 @@ Does not own: which commands a model needs (see `blocks`), where buffers lie (se
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -49,16 +50,24 @@ class View:
 
 @dataclass(frozen=True)
 class Matrix:
-    """Weights in a device layout: GGUF tensors `names` with `rows` rows each, stacked; `k` values a row."""
+    """Weights in a device layout: rows of GGUF tensors, stacked; `k` values a row.
+
+    Part i is rows[i] rows of tensor names[i] from row starts[i]; no starts: all from row 0.
+    """
 
     names: tuple[str, ...]
     rows: tuple[int, ...]
     k: int
     layout: Layout
+    starts: tuple[int, ...] = ()
 
     @property
     def m(self) -> int:
         return sum(self.rows)
+
+    def parts(self) -> list[tuple[str, int, int]]:
+        """(tensor, first row, rows) of each part."""
+        return list(zip(self.names, self.starts or (0,) * len(self.names), self.rows, strict=True))
 
 
 @dataclass(frozen=True)
@@ -92,6 +101,19 @@ class Cache:
     which: str
     heads: int
     dim: int
+
+
+@dataclass(frozen=True)
+class State:
+    """F32 memory that a layer keeps from step to step, `shape` for each sequence."""
+
+    layer: int
+    which: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
@@ -161,6 +183,14 @@ class Program:
                     seen[v] = None
         return tuple(seen)
 
+    def states(self) -> tuple[State, ...]:
+        """Every state, in order of first use."""
+        return tuple(dict.fromkeys(v for c in self.commands for v in c.args.values() if isinstance(v, State)))
+
+    def caches(self) -> tuple[Cache, ...]:
+        """Every KV pool, in order of first use."""
+        return tuple(dict.fromkeys(v for c in self.commands for v in c.args.values() if isinstance(v, Cache)))
+
     def stage_starts(self) -> list[int]:
         """Index of the first command of each stage, and the number of commands at the end."""
         starts = [i for i, s in enumerate(self.stage) if i == 0 or s != self.stage[i - 1]]
@@ -189,7 +219,7 @@ def accesses(commands: tuple[Command, ...]) -> list[Access]:
             value = c.args.get(arg.name)
             if isinstance(value, View):
                 lo, hi = value.offset, value.offset + value.cols
-            elif isinstance(value, Cache):
+            elif isinstance(value, Cache | State):
                 lo, hi = 0, 1
             else:
                 continue
@@ -253,18 +283,22 @@ def substitute(commands: list[Command], old: Buffer, new: View) -> list[Command]
     return [replace(c, args={k: fix(v) for k, v in c.args.items()}) for c in commands]
 
 
-def join(commands: list[Command]) -> list[Command]:
-    """Consecutive matrix products with one input and one layout become one product with stacked weights."""
+def join(commands: list[Command], keep: frozenset[Buffer] = frozenset()) -> list[Command]:
+    """Consecutive matrix products with one input and one layout become one product with stacked weights.
+
+    `keep` buffers are read after the program and stay what they are.
+    """
     i = 0
     while i + 1 < len(commands):
         a, b = commands[i], commands[i + 1]
-        if not _joinable(a, b):
+        if not _joinable(a, b, keep):
             i += 1
             continue
         wa, wb = a.args["w"], b.args["w"]
         ya, yb = a.args["y"], b.args["y"]
         buffer = Buffer(f"{ya.buffer.name}|{yb.buffer.name}", "f32", ya.cols + yb.cols, ya.buffer.domain)
-        w = Matrix(wa.names + wb.names, wa.rows + wb.rows, wa.k, wa.layout)
+        starts = tuple(s for w in (wa, wb) for _, s, _ in w.parts())
+        w = Matrix(wa.names + wb.names, wa.rows + wb.rows, wa.k, wa.layout, starts if any(starts) else ())
         args = {"x": a.args["x"], "w": w, "y": View.of(buffer)}
         if "bias" in a.args:
             bias = a.args["bias"], b.args["bias"]
@@ -275,8 +309,10 @@ def join(commands: list[Command]) -> list[Command]:
     return commands
 
 
-def _joinable(a: Command, b: Command) -> bool:
+def _joinable(a: Command, b: Command, keep: frozenset[Buffer]) -> bool:
     if a.op != "matmul" or b.op != "matmul" or a.domain != b.domain or "res" in a.args or "res" in b.args:
+        return False
+    if a.args["y"].buffer in keep or b.args["y"].buffer in keep:
         return False
     wa, wb = a.args["w"], b.args["w"]
     whole = all(View.of(c.args["y"].buffer) == c.args["y"] for c in (a, b))
@@ -320,7 +356,7 @@ def _fuse_quantize(commands: list[Command], i: int, keep: frozenset[Buffer]) -> 
 
 
 def _fuse_residual(commands: list[Command], i: int, keep: frozenset[Buffer]) -> Command | None:
-    """y = x W^T; z = r + y becomes z = x W^T + r when nobody else reads y. z may be r."""
+    """y = x W^T; z = r + y becomes z = x W^T + r when nobody else reads y. z may be r, but not x."""
     a, b = commands[i], commands[i + 1]
     if a.op != "matmul" or b.op != "add" or "res" in a.args or a.domain != b.domain:
         return None
@@ -328,13 +364,15 @@ def _fuse_residual(commands: list[Command], i: int, keep: frozenset[Buffer]) -> 
     if y not in (b.args["a"], b.args["b"]) or y.buffer in keep or _read_later(commands, i + 2, y.buffer):
         return None
     res = b.args["b"] if b.args["a"] == y else b.args["a"]
+    if res == y or b.args["y"].buffer == a.args["x"].buffer:
+        return None
     return replace(a, args={**a.args, "res": res, "y": b.args["y"]})
 
 
 def finish(commands: list[Command], outputs: Mapping[str, View]) -> Program:
     """Join, fuse, check and partition."""
     keep = frozenset(v.buffer for v in outputs.values())
-    final = tuple(fuse(join(commands), keep))
+    final = tuple(fuse(join(commands, keep), keep))
     for c in final:
         c.check()
     return Program(final, stages(final), outputs)
@@ -362,4 +400,4 @@ def pack(program: Program, resolve: Resolve) -> bytes:
     return bytes(out)
 
 
-__all__ = ["OUTS", "ROWS", "Buffer", "Cache", "Command", "Matrix", "Program", "RopeTable", "Table", "Vector", "View"]
+__all__ = ["OUTS", "ROWS", "Buffer", "Cache", "Command", "Matrix", "Program", "RopeTable", "State", "Table", "Vector", "View"]
