@@ -9,7 +9,7 @@ Does not own: which cases there are (see `op_cases`) or how close results must b
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from ie import native, weights
 from ie.devices.cpu import available_isas
 from ie.devices.reference import ReferenceExecutor, quantize_q8
 from ie.formats import Format
+from ie.plan import plan_program
 from ie.program import OUTS, ROWS, Buffer, Cache, Command, Matrix, Program, RopeTable, Table, Vector, View, pack
 from ie.step import StepInputs
 from tests.compare import Guarded
@@ -159,16 +160,21 @@ def used_bytes(buffer: Buffer) -> int:
 # ---- the CPU ----
 
 
+def row_bytes(buffer: Buffer) -> int:
+    lib = native.lib()[1]
+    return int(
+        lib.ie_core_q8_row_bytes(buffer.cols) if buffer.dtype == "q8" else lib.ie_core_f32_row_bytes(buffer.cols)
+    )
+
+
 class CpuRun:
-    """What the C walker made of a case: `memory[buffer]` uint8 [capacity, row bytes], `cache[layer, "k"|"v"]`."""
+    """Memory of a case as the C walker sees it: a buffer is uint8 [capacity, row bytes], a cache its pool."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
-        lib = native.lib()[1]
         self.guards: dict[Any, Guarded] = {}
         for b in case.program.buffers:
-            stride = lib.ie_core_q8_row_bytes(b.cols) if b.dtype == "q8" else lib.ie_core_f32_row_bytes(b.cols)
-            guard = Guarded((case.live(b.domain) + case.spare, stride), np.uint8)
+            guard = Guarded((case.live(b.domain) + case.spare, row_bytes(b)), np.uint8)
             if b.dtype == "f32":
                 guard.array.view(np.float32).fill(np.nan)
             values = case.inputs.get(b)
@@ -184,9 +190,6 @@ class CpuRun:
 
     def address(self, key: Any) -> int:
         return self.guards[key].address
-
-    def stride(self, b: Buffer) -> int:
-        return int(self.guards[b].array.shape[1])
 
     def floats(self, view: View) -> Array:
         """float32 [live rows, columns] of an F32 view."""
@@ -231,8 +234,37 @@ def _writable(case: Case, run: CpuRun, key: Any) -> Array:
 
 def run_cpu(case: Case, threads: int = 1, isa: str = "", flags: int = 0) -> CpuRun:
     """Run through ie_run; AssertionError when a byte was written that the program has no right to."""
-    ffi, lib = native.lib()
     run = CpuRun(case)
+    before = {k: g.array.copy() for k, g in run.guards.items()}
+    _walk(case, run.address, threads, isa, flags)
+    for key, guard in run.guards.items():
+        name = getattr(key, "name", str(key))
+        guard.check(name)
+        same = before[key].view(f"u{before[key].itemsize}") == guard.array.view(f"u{guard.array.itemsize}")
+        stray = ~same & ~_writable(case, run, key)
+        assert not stray.any(), f"{name}: stray write at {np.argwhere(stray)[0].tolist()}"
+    return run
+
+
+def run_in_arena(case: Case, threads: int, isa: str = "") -> dict[str, bytes]:
+    """Run with all buffers in one planned arena, as the executors do; the rows of each output, by name."""
+    sizes = {b: row_bytes(b) * max(1, case.live(b.domain) + case.spare) for b in case.program.buffers}
+    offsets, size = plan_program(case.program, sizes.__getitem__)
+    arena = Guarded(size, np.uint8, align=256)
+    arena.array.view(np.float32).fill(np.nan)
+    _walk(case, lambda key: arena.address + offsets[key], threads, isa, 0)
+    arena.check("arena")
+    out = {}
+    for name, view in case.program.outputs.items():
+        at, n = offsets[view.buffer], case.live(view.buffer.domain)
+        rows = arena.array[at : at + n * row_bytes(view.buffer)].view(np.float32).reshape(n, -1)
+        out[name] = rows[:, view.offset : view.offset + view.cols].tobytes()
+    return out
+
+
+def _walk(case: Case, address: Callable[[Any], int], threads: int, isa: str, flags: int) -> None:
+    """One ie_run with the weights between guard bands, which nobody may write."""
+    ffi, lib = native.lib()
     used = case.program.weights()
     block = Guarded(max(1, weights.place(used).total), np.uint8, align=256)
     block.array.fill(0)
@@ -241,7 +273,7 @@ def run_cpu(case: Case, threads: int = 1, isa: str = "", flags: int = 0) -> CpuR
     def resolve(value: Any) -> tuple[Any, ...]:
         match value:
             case View(buffer, offset, cols):
-                return run.address(buffer) + 4 * offset, run.stride(buffer), cols
+                return address(buffer) + 4 * offset, row_bytes(buffer), cols
             case Matrix(_, _, k, layout):
                 return block.address + offsets[value], layout.id, layout.size, k // layout.block, layout.rows
             case Vector():
@@ -252,7 +284,7 @@ def run_cpu(case: Case, threads: int = 1, isa: str = "", flags: int = 0) -> CpuR
             case RopeTable(index):
                 return (case.ropes[index].ctypes.data,)
             case Cache(layer, which):
-                return (run.address((layer, which)),)
+                return (address((layer, which)),)
         raise AssertionError(f"no address for {value!r}")
 
     commands = np.frombuffer(pack(case.program, resolve), np.uint8).copy()
@@ -261,19 +293,12 @@ def run_cpu(case: Case, threads: int = 1, isa: str = "", flags: int = 0) -> CpuR
     struct = ffi.new("ie_program *")
     struct.cmds, struct.stage_start = commands.ctypes.data, starts.ctypes.data
     struct.n_cmds, struct.n_stages = len(case.program.commands), len(starts) - 1
-    step, before = case.step(), {k: g.array.copy() for k, g in run.guards.items()}
+    step = case.step()
     step.check()
     held = block.array.copy()
     assert lib.ie_run(pool(threads, isa), struct, step.address) == 0
     block.check("weights")
     assert np.array_equal(held, block.array), "weights were written"
-    for key, guard in run.guards.items():
-        name = getattr(key, "name", str(key))
-        guard.check(name)
-        same = before[key].view(f"u{before[key].itemsize}") == guard.array.view(f"u{guard.array.itemsize}")
-        stray = ~same & ~_writable(case, run, key)
-        assert not stray.any(), f"{name}: stray write at {np.argwhere(stray)[0].tolist()}"
-    return run
 
 
 # ---- the reference ----
