@@ -1,27 +1,18 @@
 """The options of every command: one frozen dataclass, from which the command lines are derived.
 
-Owns: each option's flags, type, range, default, help and the commands it belongs to; parsing; the help texts and
-docs/cli.md; the pure functions that turn "auto" into a value. Does not own what an option means: no file is opened
-and no machine is looked at here.
-
-Rules of the command line, the same for every command: `--flag VALUE` and `--flag=VALUE`; `-` and `_` are the same
-inside a flag; no abbreviations; a flag given twice counts the last time, unless it is marked as repeatable; `--` ends
-the flags. A value that is itself a flag must be attached with `=`, so that a forgotten value is never swallowed.
-A value may start with `-` otherwise, as a prompt does that is a list: that is why this is not argparse.
+Owns: each option's flags, type, range, default, help and the commands it belongs to; the help texts and docs/cli.md;
+the pure functions that turn "auto" into a value. Does not own how words are read (ie/flags.py) nor what an option
+means: no file is opened and no machine is looked at here.
 """
 
 from __future__ import annotations
 
-import difflib
-import math
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any
 
-from .errors import OptionError
-
-Kind = Literal["text", "path", "int", "float", "bool", "choice"]
+from . import flags
+from .flags import INT_MAX, Kind, Spec
 
 # What each command is for; the order of the help pages.
 COMMANDS: dict[str, str] = {
@@ -33,37 +24,6 @@ GROUPS = ("model", "prompt", "generation", "sampling", "executor", "output", "ot
 EXECUTORS = ("cpu", "reference")
 CPU_ISAS = ("auto", "avx512", "avx2", "portable")
 MAX_AUTO_CONTEXT = 8192
-INT_MAX = 2**31 - 1
-
-
-@dataclass(frozen=True)
-class Spec:
-    """How one field of Options appears on a command line."""
-
-    flags: tuple[str, ...]
-    kind: Kind
-    help: str
-    group: str
-    commands: tuple[str, ...] = ("ie-run",)
-    off_flags: tuple[str, ...] = ()  # bool only: flags that set False
-    metavar: str = ""
-    lo: float | None = None
-    hi: float | None = None
-    choices: tuple[str, ...] = ()
-    repeatable: bool = False
-    positional: bool = False
-    shown_default: str = ""
-
-    def expected(self) -> str:
-        """What a value must look like, for error messages and tables."""
-        if self.kind == "choice":
-            return " or ".join([", ".join(self.choices[:-1]), self.choices[-1]])
-        if self.kind in ("int", "float"):
-            noun = "an integer" if self.kind == "int" else "a number"
-            if self.lo is not None and self.hi is not None and self.hi < INT_MAX:
-                return f"{noun} from {self.lo:g} to {self.hi:g}"
-            return f"{noun} of at least {self.lo:g}" if self.lo is not None else noun
-        return "a file name" if self.kind == "path" else "a text"
 
 
 def _option(default: Any, *flags: str, kind: Kind, help: str, group: str, **more: Any) -> Any:
@@ -227,107 +187,13 @@ def specs(command: str) -> dict[str, Spec]:
 
 def all_flags() -> frozenset[str]:
     """Every flag that any command has."""
-    return frozenset(flag for command in COMMANDS for spec in specs(command).values() for flag in _flags_of(spec))
-
-
-def _flags_of(spec: Spec) -> tuple[str, ...]:
-    return spec.flags + spec.off_flags
+    return frozenset(flag for command in COMMANDS for spec in specs(command).values() for flag in spec.every_flag())
 
 
 def parse(command: str, argv: Sequence[str]) -> Options:
-    """Command line → Options.
-
-    OptionError, one line, for an unknown flag (with the nearest known one), a missing or wrong value (with flag,
-    value and what was expected) and an argument too many.
-    """
-    known = specs(command)
-    by_flag = {flag: name for name, spec in known.items() for flag in _flags_of(spec)}
-    positional = next((name for name, spec in known.items() if spec.positional), None)
-    values: dict[str, Any] = {}
-    words = list(argv)
-    flags_ended = False
-    while words:
-        word = words.pop(0)
-        if word == "--" and not flags_ended:
-            flags_ended = True
-        elif word.startswith("-") and word != "-" and not flags_ended:
-            flag, attached = _split(word)
-            if flag not in by_flag:
-                raise OptionError(f"unknown option {flag}.{_did_you_mean(flag, by_flag)}")
-            name = by_flag[flag]
-            value = _value_of(flag, attached, known[name], words, by_flag)
-            values[name] = (*values.get(name, ()), value) if known[name].repeatable else value
-        elif positional is None:
-            raise OptionError(f"unexpected argument '{word}': {command} takes options only")
-        elif positional in values:
-            raise OptionError(
-                f"unexpected argument '{word}': the model is already '{values[positional]}'. "
-                "A prompt is given with -p, in quotes"
-            )
-        elif not word:
-            raise OptionError("the name of the model file is empty")
-        else:
-            values[positional] = word
+    """Command line → Options. OptionError, one line, for whatever is wrong with it (see ie/flags.py)."""
+    values = flags.read(command, specs(command), argv)
     return replace(Options(), **values, given=frozenset(values))
-
-
-def _split(word: str) -> tuple[str, str | None]:
-    """'--top_k=5' → ('--top-k', '5'); the value is None when there is no '='."""
-    flag, equals, value = word.partition("=")
-    dashes = len(flag) - len(flag.lstrip("-"))
-    return flag[:dashes] + flag[dashes:].replace("_", "-"), value if equals else None
-
-
-def _did_you_mean(flag: str, known: Iterable[str]) -> str:
-    known = list(known)
-    if flag.startswith("--"):
-        long = sorted((k for k in known if k.startswith("--")), key=len)
-        starts = [k for k in long if k.startswith(flag) or flag.startswith(k)]
-    else:
-        starts = [k for k in known if k == "-" + flag]
-    near = starts or difflib.get_close_matches(flag, known, 1, 0.6)
-    return f" Did you mean {near[0]}?" if near else " --help lists them all."
-
-
-def _value_of(flag: str, attached: str | None, spec: Spec, words: list[str], by_flag: dict[str, str]) -> Any:
-    """The value for a flag just read: the attached one, or the next word, which it takes from `words`."""
-    if spec.kind == "bool":
-        if attached is not None:
-            raise OptionError(f"{flag} takes no value, but got '{attached}'")
-        return flag not in spec.off_flags
-    if attached is not None:
-        return _convert(flag, attached, spec)
-    if not words:
-        raise OptionError(f"{flag} needs a value: {spec.expected()}")
-    if words[0].startswith("-") and _split(words[0])[0] in by_flag:
-        raise OptionError(
-            f"{flag} needs a value: {spec.expected()}, but the flag {words[0]} follows. "
-            f"If it is meant as the value, write {flag}={words[0]}"
-        )
-    return _convert(flag, words.pop(0), spec)
-
-
-def _convert(flag: str, text: str, spec: Spec) -> Any:
-    wrong = OptionError(f"{flag}: expected {spec.expected()}, got '{text}'")
-    if spec.kind == "choice":
-        if text not in spec.choices:
-            raise wrong
-        return text
-    if spec.kind in ("text", "path"):
-        if not text and (spec.kind == "path" or spec.repeatable):
-            raise OptionError(f"{flag}: expected {spec.expected()}, got nothing")
-        if "\0" in text:
-            raise OptionError(f"{flag}: the value contains a NUL character")
-        return text
-    number = r"[+-]?\d{1,30}" if spec.kind == "int" else r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
-    if not re.fullmatch(number, text, re.ASCII):
-        raise wrong
-    value = int(text) if spec.kind == "int" else float(text)
-    above = spec.lo is None or value >= spec.lo
-    below = spec.hi is None or value <= spec.hi
-    if not (math.isfinite(value) and above and below):
-        raise wrong
-    return value
 
 
 # -- what "auto" means -------------------------------------------------------------------------------------------------
@@ -434,6 +300,6 @@ def markdown() -> str:
             out += ["", f"### {group}", "", "| option | value | default | |", "|---|---|---|---|"]
             for name, spec in members.items():
                 value = "" if spec.kind == "bool" else spec.expected()
-                flags = ", ".join(f"`{flag}`" for flag in _flags_of(spec))
+                flags = ", ".join(f"`{flag}`" for flag in spec.every_flag())
                 out.append(f"| {flags} | {value} | {_default_text(name, spec)} | {spec.help} |")
     return "\n".join(out) + "\n"

@@ -24,7 +24,7 @@ from .summary import number
 
 COMMAND = "ie-doctor"
 ISA_NAMES = {"avx512": "AVX-512 VNNI", "avx2": "AVX2", "portable": "portable C"}
-PACKAGES = ("numpy", "cffi", "tokenizers", "sentencepiece", "jinja2", "rich", "prompt_toolkit")
+PACKAGES = ("numpy", "cffi", "click", "tokenizers", "sentencepiece", "jinja2", "rich", "prompt_toolkit")
 
 
 @dataclass(frozen=True)

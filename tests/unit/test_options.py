@@ -8,9 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ie import options
+from ie import flags, options
 from ie.errors import OptionError
+from ie.flags import Spec
 from ie.options import Options, parse
+
+COUNTS = Spec(("-p",), "counts", "", "model", lo=0, hi=1000)
 
 
 def error(*argv: str, command: str = "ie-run") -> str:
@@ -155,3 +158,41 @@ def test_help_names_every_flag_and_fits_the_terminal(command: str) -> None:
         for flag in spec.flags + spec.off_flags:
             assert flag in text and f"`{flag}`" in page
     assert max(len(line) for line in text.splitlines()) <= 100
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("512", (512,)),
+        ("128,512,128", (128, 512, 128)),
+        ("1-4", (1, 2, 3, 4)),
+        ("1-8+3", (1, 4, 7)),
+        ("16-100*2", (16, 32, 64)),
+        ("0,5-5,7-8", (0, 5, 7, 8)),
+    ],
+)
+def test_counts(text: str, values: tuple[int, ...]) -> None:
+    assert flags.convert("-p", text, COUNTS) == values
+
+
+@pytest.mark.parametrize(
+    "text", ["", ",", "1,", "-1", "2-1", "1-8+0", "1-8*1", "0-8*2", "1-", "-", "1.5", "1-2-3", "0-65", "1,1001", "x"]
+)
+def test_counts_refused(text: str) -> None:
+    with pytest.raises(OptionError, match="-p: expected integers from 0 to 1000, as 512 or"):
+        flags.convert("-p", text, COUNTS)
+
+
+@pytest.mark.parametrize(("text", "value"), [("512,128", (512, 128)), ("0,0", (0, 0)), ("1", None), ("1,2,3", None)])
+def test_a_pair(text: str, value: tuple[int, int] | None) -> None:
+    spec = dataclasses.replace(COUNTS, kind="pair")
+    if value is not None:
+        assert flags.convert("-pg", text, spec) == value
+        return
+    with pytest.raises(OptionError, match="-pg: expected two integers from 0 to 1000, as 512,128, got"):
+        flags.convert("-pg", text, spec)
+
+
+def test_letters_are_not_run_together() -> None:
+    assert error("-vh").startswith("unknown option -vh.")
+    assert error("-n5").startswith("unknown option -n5.")
