@@ -109,6 +109,17 @@ IE_FN int64_t ie_window_start(int64_t pos, int64_t window)
 /* KV head that query head h reads. */
 IE_FN int64_t ie_kv_head(int64_t h, int64_t heads, int64_t kv_heads) { return h / (heads / kv_heads); }
 
+/* ---- recurrent state: `slots` copies in a ring. Row t of a segment that starts from slot `in` and keeps the states of
+ * its last `keep` rows writes the slot below when t >= count - keep; in = -1 (zero state) counts as slot -1. ---- */
+
+IE_FN int64_t ie_state_slot(int64_t in, int64_t count, int64_t keep, int64_t t, int64_t slots)
+{
+    return (in + 1 + (t - (count - keep)) + slots) % slots;
+}
+#define IE_CONV_RING 32 /* positions of raw convolution inputs kept; at least 16 rows and kernel - 1 before them */
+IE_FN int64_t ie_conv_slot(int64_t pos) { return pos & (IE_CONV_RING - 1); }
+#define IE_MAX_CONV 8   /* taps */
+
 /* ---- geometry: number of independent tiles of a command. Tile indices below it are valid. ---- */
 
 #define IE_COLS_PER_TILE 1024 /* columns that one tile of an element-wise op covers; whole Q8 blocks */

@@ -18,6 +18,9 @@ from .gguf import GgufFile
 MAX_LAYERS = 512
 MAX_DIM = 1 << 20
 MAX_HEAD_DIM = 512  # IE_MAX_HEAD_DIM in kernels_c/cpu/cpu.h
+MAX_DELTA_DIM = 256  # MAX_DIM in kernels_c/cpu/deltanet.c
+MAX_TAPS = 8  # IE_MAX_CONV in core_laws/ie_core.h
+CONV_RING = 32  # IE_CONV_RING there
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,10 @@ class Architecture:
     full_width_heads: bool = False  # heads times head size must be the model's width
     sliding: bool = False  # most layers see a window of keys only, with a rotary base of their own
     scaled_embedding: bool = False  # embedding times sqrt(width)
+    hybrid: bool = (
+        False  # most layers are gated delta nets; attention has an output gate, and there may be an MTP block
+    )
+    ffn_norm: str = "ffn_norm"  # name of the norm before the feed-forward layer
     act: str = "silu"
 
 
@@ -50,6 +57,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
             scaled_embedding=True,
             act="gelu",
         ),
+        Architecture("qwen35", neox=True, qk_norm=True, hybrid=True, ffn_norm="post_attention_norm"),
     )
 }
 
@@ -70,13 +78,30 @@ class RopeConfig:
 
 @dataclass(frozen=True)
 class LayerConfig:
-    """One layer: attention heads, KV heads, feed-forward width, sliding window (0: none), index of its rotary table."""
+    """One layer: attention heads, KV heads, feed-forward width, sliding window (0: none), index of its rotary table.
+
+    `delta`: the mixer is a gated delta net instead of attention."""
 
     n_head: int
     n_kv: int
     n_ff: int
     window: int = 0
     rope: int = 0
+    delta: bool = False
+
+
+@dataclass(frozen=True)
+class DeltaConfig:
+    """Shape of the gated delta nets: key heads, value heads, head size of both, taps of the convolution."""
+
+    key_heads: int
+    value_heads: int
+    dim: int
+    taps: int
+
+    @property
+    def channels(self) -> int:
+        return (2 * self.key_heads + self.value_heads) * self.dim
 
 
 @dataclass(frozen=True)
@@ -91,15 +116,26 @@ class ModelConfig:
     head_dim: int
     eps: float
     attn_scale: float
-    layers: tuple[LayerConfig, ...]
+    layers: tuple[LayerConfig, ...]  # of the trunk
     ropes: tuple[RopeConfig, ...]
+    delta: DeltaConfig | None = None
+    mtp: LayerConfig | None = None  # the block after the trunk that predicts the token after next
     embed_scale: float = 1.0
     softcap: float = 0.0  # logits become c tanh(logits / c); 0: off
 
     @property
     def kv_bytes_per_token(self) -> int:
         """Bytes of F16 keys and values that one position takes."""
-        return sum(2 * 2 * layer.n_kv * self.head_dim for layer in self.layers)
+        layers = (*self.layers, self.mtp) if self.mtp else self.layers
+        return sum(2 * 2 * layer.n_kv * self.head_dim for layer in layers if not layer.delta)
+
+    def state_bytes(self, slots: int) -> int:
+        """Bytes of recurrent state of one sequence with `slots` snapshots, the convolutions' inputs included."""
+        if self.delta is None:
+            return 0
+        d = self.delta
+        one = 4 * (slots * d.value_heads * d.dim * d.dim + CONV_RING * d.channels)
+        return sum(one for layer in self.layers if layer.delta)
 
     @staticmethod
     def from_gguf(gguf: GgufFile) -> ModelConfig:
@@ -158,6 +194,9 @@ class _Reader:
         if gguf.get_int(self.key("expert_count"), 0, lo=0, hi=MAX_DIM) > 0:
             raise self.fail(f"{self.key('expert_count')}: mixture-of-experts models are not supported yet")
         n_layer = self.integer("block_count", hi=MAX_LAYERS)
+        n_mtp = self.integer("nextn_predict_layers", 0, lo=0, hi=MAX_LAYERS) if self.arch.hybrid else 0
+        if n_mtp > 1 or n_mtp >= n_layer:
+            raise self.fail(f"{self.key('nextn_predict_layers')} is {n_mtp} of {n_layer} blocks; supported: 0 or 1")
         n_embd = self.integer("embedding_length")
         heads = self.per_layer("attention.head_count", n_layer, None, 4096)
         kv = self.per_layer("attention.head_count_kv", n_layer, heads, 4096)
@@ -171,10 +210,15 @@ class _Reader:
         if self.arch.full_width_heads and any(h * head_dim != n_embd for h in heads):
             raise self.fail(f"{heads[0]} heads of {head_dim} values do not make up the width {n_embd}")
         windows = self.windows(n_layer)
+        recurrent = self.recurrent(n_layer, n_mtp)
         ropes = [self.rope(head_dim)]
         if any(windows):  # windowed layers turn by a base of their own, without scaling
             local = self.number("rope.freq_base_swa", 10000.0, 1.0, 1e12)
             ropes.append(RopeConfig(ropes[0].n_rot, local, self.arch.neox))
+        layers = tuple(
+            LayerConfig(h, k, f, w, 1 if w else 0, r)
+            for h, k, f, w, r in zip(heads, kv, ff, windows, recurrent, strict=True)
+        )
         return ModelConfig(
             arch=self.arch,
             name=gguf.get_str("general.name", ""),
@@ -184,10 +228,10 @@ class _Reader:
             head_dim=head_dim,
             eps=self.number("attention.layer_norm_rms_epsilon", None, 1e-12, 1.0),
             attn_scale=self.attention_scale(n_layer, n_embd, heads[0], head_dim),
-            layers=tuple(
-                LayerConfig(h, k, f, w, 1 if w else 0) for h, k, f, w in zip(heads, kv, ff, windows, strict=True)
-            ),
+            layers=layers[: n_layer - n_mtp],
             ropes=tuple(ropes),
+            delta=self.delta_shape() if any(recurrent) else None,
+            mtp=layers[-1] if n_mtp else None,
             embed_scale=float(np.float32(np.sqrt(n_embd))) if self.arch.scaled_embedding else 1.0,
             softcap=self.number("final_logit_softcapping", 0.0, 0.0, 1e6) if self.arch.sliding else 0.0,
         )
@@ -211,6 +255,37 @@ class _Reader:
         if local.shape != (n_layer,):
             raise self.fail(f"{key} has {len(local)} values, expected {n_layer}, one a layer")
         return tuple(window if flag else 0 for flag in local.tolist())
+
+    def recurrent(self, n_layer: int, n_mtp: int) -> tuple[bool, ...]:
+        """Which layers are gated delta nets: all but every interval-th of the trunk, or what the file says."""
+        if not self.arch.hybrid:
+            return (False,) * n_layer
+        key = self.key("attention.recurrent_layers")
+        if self.gguf.get(key) is not None:
+            flags = np.asarray(self.gguf.get_array(key).numpy())
+            if flags.shape != (n_layer,) or flags.dtype.kind not in "biu":
+                raise self.fail(f"{key} has {len(flags)} values, expected {n_layer} flags, one a layer")
+            if n_mtp and flags[-1]:
+                raise self.fail(f"{key}: the MTP block cannot be recurrent")
+            return tuple(bool(f) for f in flags.tolist())
+        interval = self.integer("full_attention_interval", 4, hi=MAX_LAYERS)
+        return tuple((i + 1) % interval != 0 and i < n_layer - n_mtp for i in range(n_layer))
+
+    def delta_shape(self) -> DeltaConfig:
+        shape = DeltaConfig(
+            key_heads=self.integer("ssm.group_count", hi=4096),
+            value_heads=self.integer("ssm.time_step_rank", hi=4096),
+            dim=self.integer("ssm.state_size", hi=MAX_DELTA_DIM),
+            taps=self.integer("ssm.conv_kernel", hi=MAX_TAPS),
+        )
+        if shape.value_heads % shape.key_heads:
+            raise self.fail(f"{shape.value_heads} value heads are not a multiple of {shape.key_heads} key heads")
+        if shape.dim % 16:
+            raise self.fail(f"{self.key('ssm.state_size')} {shape.dim} is not a multiple of 16")
+        inner = self.integer("ssm.inner_size", shape.value_heads * shape.dim)
+        if inner != shape.value_heads * shape.dim:
+            raise self.fail(f"{self.key('ssm.inner_size')} is {inner}, expected {shape.value_heads * shape.dim}")
+        return shape
 
     def vocabulary(self, n_embd: int) -> int:
         """Rows of the embedding, which must cover the tokens of the vocabulary."""

@@ -25,13 +25,16 @@ from .kv import BLOCK, BlockPool
 from .kv import Sequence as KvSequence
 from .machine import free_memory, this_machine
 from .options import EngineOptions, resolve_context, resolve_threads
-from .step import StepInputs
+from .step import Run, StepInputs
 
 DECODE_ROWS = (1, 2, 4, 8, 16)
 """Row capacities that decode programs are bound to."""
 
 LOGITS_BYTES = 32 << 20
 """Most bytes of logits that one step produces when every position's are wanted: bounds the arena."""
+
+STATE_SLOTS, FEW_STATE_SLOTS = 16, 8
+"""Copies of recurrent state that a sequence keeps, so that up to 15 (or 7) rejected drafts can be taken back."""
 
 HOST_BYTES = 64 << 20
 """Set aside for Python and its libraries when deciding what fits."""
@@ -57,23 +60,34 @@ class MemoryNeed:
     weights: int
     kv: int
     work: int
+    state: int = 0
 
     @property
     def total(self) -> int:
-        return self.weights + self.kv + self.work + HOST_BYTES
+        return self.weights + self.kv + self.state + self.work + HOST_BYTES
 
     def describe(self) -> str:
-        gb = [
-            f"{name} {n / 1e9:.1f}"
-            for name, n in (("weights", self.weights), ("KV", self.kv), ("work", self.work + HOST_BYTES))
-        ]
-        return f"{' + '.join(gb)} = {self.total / 1e9:.1f} GB"
+        parts = [("weights", self.weights), ("KV", self.kv), ("work", self.work + HOST_BYTES)]
+        if self.state:
+            parts.insert(2, ("state", self.state))
+        return f"{' + '.join(f'{name} {n / 1e9:.1f}' for name, n in parts)} = {self.total / 1e9:.1f} GB"
 
 
-def memory_need(config: ModelConfig, weight_bytes: int, work_bytes: int, n_ctx: int) -> MemoryNeed:
-    """What a context of n_ctx tokens takes: KV in whole blocks, rotary tables counted as work."""
+def memory_need(
+    config: ModelConfig, weight_bytes: int, work_bytes: int, n_ctx: int, slots: int = STATE_SLOTS
+) -> MemoryNeed:
+    """What a context of n_ctx tokens takes: KV in whole blocks, rotary tables counted as work, `slots` states."""
     rope = sum(4 * r.n_rot * n_ctx for r in config.ropes)
-    return MemoryNeed(weight_bytes, -(-n_ctx // BLOCK) * BLOCK * config.kv_bytes_per_token, work_bytes + rope)
+    kv = -(-n_ctx // BLOCK) * BLOCK * config.kv_bytes_per_token
+    return MemoryNeed(weight_bytes, kv, work_bytes + rope, config.state_bytes(slots))
+
+
+def choose_slots(config: ModelConfig, weight_bytes: int, work_bytes: int, free: int, n_ctx: int) -> int:
+    """Copies of recurrent state to keep: 16, or 8 when memory is short; 0 for models without recurrent layers."""
+    if config.delta is None:
+        return 0
+    roomy = memory_need(config, weight_bytes, work_bytes, n_ctx, STATE_SLOTS).total <= free
+    return STATE_SLOTS if roomy else FEW_STATE_SLOTS
 
 
 def largest_context(config: ModelConfig, weight_bytes: int, work_bytes: int, free: int, limit: int) -> int:
@@ -81,7 +95,7 @@ def largest_context(config: ModelConfig, weight_bytes: int, work_bytes: int, fre
     lo, hi = 0, -(-limit // BLOCK)
     while lo < hi:
         mid = (lo + hi + 1) // 2
-        if memory_need(config, weight_bytes, work_bytes, mid * BLOCK).total <= free:
+        if memory_need(config, weight_bytes, work_bytes, mid * BLOCK, FEW_STATE_SLOTS).total <= free:
             lo = mid
         else:
             hi = mid - 1
@@ -96,7 +110,7 @@ def choose_context(
     fits = largest_context(config, weight_bytes, work_bytes, free, limit)
     n_ctx = resolve_context(requested, config.n_ctx_train, fits)
     if fits == 0 or n_ctx > fits:
-        need = memory_need(config, weight_bytes, work_bytes, max(n_ctx, 1))
+        need = memory_need(config, weight_bytes, work_bytes, max(n_ctx, 1), FEW_STATE_SLOTS)
         hint = (
             f"It fits with -c {fits}."
             if fits
@@ -113,14 +127,18 @@ class Engine:
         begin = time.monotonic()
         self.gguf, self.executor = gguf, executor
         self.config = ModelConfig.from_gguf(gguf)
-        self.program = blocks.build(gguf, self.config)
+        draft = blocks.build(gguf, self.config, STATE_SLOTS)
         self.chunk = max(1, options.chunk)
         self.all_rows = max(1, min(self.chunk, LOGITS_BYTES // (4 * self.config.n_vocab)))
-        weight_bytes = weights.place(self.program.weights()).total
+        weight_bytes = weights.place(draft.weights()).total
         # The arena's exact size follows from the plan; for this decision a bound is enough.
-        widest = max(b.cols for b in self.program.buffers if b.cols != self.config.n_vocab)
+        widest = max(b.cols for b in draft.buffers if b.cols != self.config.n_vocab)
         work = 4 * (8 * widest * self.chunk + max(16, self.all_rows) * self.config.n_vocab)
-        self.n_ctx = choose_context(gguf.path, options.n_ctx, self.config, weight_bytes, work, free_memory())
+        free = free_memory()
+        self.n_ctx = choose_context(gguf.path, options.n_ctx, self.config, weight_bytes, work, free)
+        self.state_slots = choose_slots(self.config, weight_bytes, work, free, self.n_ctx)
+        few = self.state_slots not in (0, STATE_SLOTS)
+        self.program = blocks.build(gguf, self.config, self.state_slots) if few else draft
         n_blocks = -(-self.n_ctx // BLOCK)
         self.pool = BlockPool(n_blocks)
         self.step_inputs = StepInputs(max(self.chunk, DECODE_ROWS[-1]), 1, n_blocks)
@@ -178,7 +196,9 @@ class Engine:
         """A fresh sequence. ResourceError while another one is open: there is room for one."""
         if not self._slots:
             raise ResourceError("another sequence is open; close it first")
-        return _Sequence(self._slots.pop(), self.pool, self.step_inputs, self.n_ctx, slots=self._slots)
+        return _Sequence(
+            self._slots.pop(), self.pool, self.step_inputs, self.n_ctx, self.state_slots, owner=self._slots
+        )
 
     # ---- steps ----
 
@@ -201,8 +221,13 @@ class Engine:
         begin = time.monotonic()
         out = np.empty((len(ids), self.n_vocab), np.float32) if want == "all" else None
         try:
+            # Recurrent state that could not step back far enough is made anew from the kept tokens.
+            for piece in self._pieces(seq.tokens[seq.stored : start], "last"):
+                self._step(seq, piece, [])
             for piece in self._pieces(ids, want):
-                logits = self._step(seq, start + done, piece, want == "all", done + len(piece) == len(ids))
+                n = len(piece)
+                outs = range(n) if out is not None else [n - 1] if done + n == len(ids) else []
+                logits = self._step(seq, piece, outs)
                 if out is not None:
                     out[done : done + len(piece)] = logits
                 done += len(piece)
@@ -216,12 +241,13 @@ class Engine:
         size = self.all_rows if want == "all" else self.chunk
         return (ids[i : i + size] for i in range(0, len(ids), size))
 
-    def _step(self, seq: KvSequence, first: int, tokens: list[int], every: bool, last: bool) -> np.ndarray:
+    def _step(self, seq: KvSequence, tokens: list[int], outs: Sequence[int]) -> np.ndarray:
+        """Run tokens at positions seq.stored and on; logits of the rows `outs`, valid until the next step."""
         n = len(tokens)
-        outs = list(range(n)) if every else [n - 1] if last else []
-        self.step_inputs.fill([(seq.slot, first, tokens)], outs)
+        self.step_inputs.fill([Run(seq.slot, seq.stored, tokens, seq.state, seq.keep(n))], outs)
         handle = self._handle(n, max(1, len(outs)))
         self.executor.run(handle, self.step_inputs)
+        seq.advance(n)
         self.stats.steps += 1
         self.stats.rows += n
         return self.executor.read(handle, self.program.outputs["logits"], len(outs))
@@ -238,15 +264,15 @@ class Engine:
 class _Sequence(KvSequence):
     """A sequence that gives its slot back when closed."""
 
-    def __init__(self, *args: object, slots: list[int]) -> None:
+    def __init__(self, *args: object, owner: list[int]) -> None:
         super().__init__(*args)  # type: ignore[arg-type]
-        self._slots: list[int] | None = slots
+        self._owner: list[int] | None = owner
 
     def close(self) -> None:
         super().close()
-        if self._slots is not None:
-            self._slots.append(self.slot)
-            self._slots = None
+        if self._owner is not None:
+            self._owner.append(self.slot)
+            self._owner = None
 
 
 def measured_bandwidth(threads: int | None = None) -> float:

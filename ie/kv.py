@@ -1,4 +1,4 @@
-"""Paged KV cache: which blocks of the pool belong to which sequence.
+"""Paged KV cache and recurrent-state slots: which blocks of the pool belong to which sequence.
 
 Owns: block numbers and block tables. Half-open rule: a sequence of n tokens owns exactly the blocks of
 positions [0, n), block i of its table covering positions [32 i, 32 i + 32). Allocation of memory happens once,
@@ -48,8 +48,12 @@ class Sequence:
     pool: BlockPool
     step: StepInputs
     limit: int  # most tokens
+    slots: int = 0  # copies of recurrent state in the ring; 0: the model has none
     tokens: list[int] = field(default_factory=list)
     blocks: list[int] = field(default_factory=list)
+    stored: int = 0  # tokens whose effect the caches and the current state hold; the rest must be fed again
+    state: int = -1  # slot of the current state; -1: the zero state before the first token
+    kept: int = 0  # how many tokens can be taken back by stepping to an older slot
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -71,10 +75,31 @@ class Sequence:
             self.blocks.append(block)
         self.tokens += tokens
 
+    def keep(self, rows: int) -> int:
+        """How many of the next `rows` rows of one step should leave their state behind."""
+        return rows if rows <= self.slots else 1
+
+    def advance(self, rows: int) -> None:
+        """`rows` more tokens have run in one step, keeping `keep(rows)` states."""
+        self.stored += rows
+        if self.slots:
+            keep = self.keep(rows)
+            self.state = (self.state + keep) % self.slots
+            self.kept = min((self.kept if keep == rows else -1) + keep, self.slots - 1, self.stored)
+
     def truncate(self, n: int) -> None:
-        """Forget all but the first n tokens; their blocks return to the pool."""
+        """Forget all but the first n tokens; the blocks of the others return to the pool.
+
+        Recurrent state steps back to an older slot of the ring; when none is old enough, everything is fed again
+        by the next forward.
+        """
         if not 0 <= n <= len(self.tokens):
             raise ValueError(f"truncate to {n} of {len(self.tokens)} tokens")
+        back = self.stored - n
+        if back > 0 and self.slots and n > 0 and back <= self.kept:
+            self.state, self.kept, self.stored = (self.state - back) % self.slots, self.kept - back, n
+        elif back > 0:
+            self.state, self.kept, self.stored = -1, 0, 0 if self.slots else n
         del self.tokens[n:]
         keep = -(-n // BLOCK)
         for block in reversed(self.blocks[keep:]):

@@ -400,4 +400,17 @@ def pack(program: Program, resolve: Resolve) -> bytes:
     return bytes(out)
 
 
-__all__ = ["OUTS", "ROWS", "Buffer", "Cache", "Command", "Matrix", "Program", "RopeTable", "State", "Table", "Vector", "View"]
+__all__ = [
+    "OUTS",
+    "ROWS",
+    "Buffer",
+    "Cache",
+    "Command",
+    "Matrix",
+    "Program",
+    "RopeTable",
+    "State",
+    "Table",
+    "Vector",
+    "View",
+]

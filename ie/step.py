@@ -8,11 +8,12 @@ content (see `kv`), nor what a step means (see `engine`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-ROWS, OUTS = 0, 1
-"""Domains: a command runs over all live rows of the step, or over its output rows."""
+ROWS, OUTS, SEGS = 0, 1, 2
+"""Domains: a command runs over all live rows of the step, over its output rows, or over its segments."""
 
 STEP_FIELDS: tuple[tuple[str, str, str], ...] = (
     ("n_rows", "int32_t", "live rows"),
@@ -25,12 +26,23 @@ STEP_FIELDS: tuple[tuple[str, str, str], ...] = (
     ("pos", "uint64_t", "int32 [rows], absolute position"),
     ("seq", "uint64_t", "int32 [rows], index of the block table"),
     ("out_row", "uint64_t", "int32 [outs], ascending row indices"),
-    ("seg", "uint64_t", "int32 [segs][4]: first row, count, state slot in, state slot out"),
+    ("seg", "uint64_t", "int32 [segs][4]: first row, count, state slot in (-1: zero), states to keep"),
     ("tables", "uint64_t", "int32 [sequences][max_blocks], KV block of each 32 positions"),
 )
 
 _NUMPY = {"int32_t": "<i4", "uint64_t": "<u8"}
 STEP_DTYPE = np.dtype([(name, _NUMPY[ctype]) for name, ctype, _ in STEP_FIELDS])
+
+
+class Run(NamedTuple):
+    """Consecutive tokens of one sequence: block-table slot, position of the first, tokens, recurrent state to start
+    from (a slot of the ring; -1: zero), and how many of the last rows leave a state behind."""
+
+    slot: int
+    first: int
+    tokens: Sequence[int]
+    state: int = -1
+    keep: int = 1
 
 
 class StepInputs:
@@ -74,15 +86,16 @@ class StepInputs:
     def address(self) -> int:
         return int(self.memory.ctypes.data)
 
-    def fill(self, runs: Sequence[tuple[int, int, Sequence[int]]], outs: Sequence[int], skip: bool = False) -> None:
-        """Describe one step: `runs` of (sequence slot, first position, tokens) in row order; `outs` row indices."""
+    def fill(self, runs: Sequence[Run], outs: Sequence[int], skip: bool = False) -> None:
+        """Describe one step: runs in row order; `outs` row indices."""
         row = 0
-        for i, (slot, first, tokens) in enumerate(runs):
+        for i, run in enumerate(runs):
+            slot, first, tokens, state, keep = Run(*run)
             n = len(tokens)
             self.token[row : row + n] = tokens
             self.pos[row : row + n] = range(first, first + n) if n < 8 else np.arange(first, first + n)
             self.seq[row : row + n] = slot
-            self.seg[i] = (row, n, slot, slot)
+            self.seg[i] = (row, n, state, keep)
             row += n
         n_outs = len(outs)
         self.out_row[:n_outs] = outs

@@ -56,8 +56,15 @@ def vector_values(gguf: GgufFile, weight: Vector) -> np.ndarray:
 
 def matrix_values(gguf: GgufFile, weight: Matrix) -> np.ndarray:
     """float32 [m, k]: the tensors of a matrix, dequantised and stacked."""
-    parts = [dequantize(gguf.tensors[n].format, gguf.tensors[n].data()) for n in weight.names]
+    parts = [dequantize(gguf.tensors[n].format, rows_of(gguf, n, first, m, weight.k)) for n, first, m in weight.parts()]
     return np.concatenate([p.reshape(-1, weight.k) for p in parts])
+
+
+def rows_of(gguf: GgufFile, name: str, first: int, rows: int, k: int) -> np.ndarray:
+    """Bytes of rows [first, first + rows) of a tensor whose rows hold k values: uint8, zero copy."""
+    info = gguf.tensors[name]
+    size = info.format.row_bytes(k)
+    return info.data()[first * size : (first + rows) * size]
 
 
 def load(
@@ -72,11 +79,13 @@ def load(
             memory[offset : offset + values.size] = values
         elif isinstance(weight, Matrix):
             pos = offset
-            for name, rows in zip(weight.names, weight.rows, strict=True):
+            for name, first, rows in weight.parts():
                 size = weight.layout.nbytes(rows, weight.k)
-                repack(pool, weight.layout, gguf.tensors[name].data(), memory[pos : pos + size], rows, weight.k)
-                gguf.tensors[name].release()
+                data = rows_of(gguf, name, first, rows, weight.k)
+                repack(pool, weight.layout, data, memory[pos : pos + size], rows, weight.k)
                 pos += size
+            for name in set(weight.names):
+                gguf.tensors[name].release()
         done += nbytes(weight)
         progress(done, placement.total)
     return placement.offsets

@@ -11,21 +11,22 @@ from ..config import ModelConfig
 from ..gguf import GgufFile
 from ..program import Program, View, finish
 from ..step import OUTS
-from . import attention, ffn
+from . import attention, deltanet, ffn
 from .builder import Builder
 
 __all__ = ["build"]
 
 
-def build(gguf: GgufFile, config: ModelConfig) -> Program:
-    """The program of one step: tokens of the step inputs to `logits` [outputs, vocabulary]."""
-    b = Builder(gguf, config)
+def build(gguf: GgufFile, config: ModelConfig, slots: int = 16) -> Program:
+    """The program of one step: tokens of the step inputs to `logits` [outputs, vocabulary].
+
+    `slots`: copies of recurrent state that each sequence keeps."""
+    b = Builder(gguf, config, slots)
     x = b.buffer("embd", config.n_embd)
     b.emit("embed", y=x, table=b.table("token_embd.weight", config.n_vocab, config.n_embd), scale=config.embed_scale)
     for i in range(len(config.layers)):
         b.layer = i
-        x = _branch(b, i, x, "attn", "post_attention", attention.emit)
-        x = _branch(b, i, x, "ffn", "post_ffw", ffn.emit)
+        x = layer(b, i, x)
     b.layer, b.domain = -1, OUTS
     last = b.buffer("output_rows", config.n_embd)
     b.emit("gather", x=x, y=last)
@@ -38,14 +39,23 @@ def build(gguf: GgufFile, config: ModelConfig) -> Program:
         if rope.factors:
             b.vector(rope.factors, rope.n_rot // 2)
     b.used.add("rope_factors_short.weight")
+    if config.mtp:  # the MTP block has a program of its own, which checks them
+        b.used.update(name for name in gguf.tensors if name.startswith(f"blk.{len(config.layers)}."))
     b.check_all_used()
     return finish(b.commands, {"logits": logits})
 
 
-def _branch(b: Builder, i: int, x: View, name: str, post: str, emit: Callable[[Builder, int, View], View]) -> View:
+def layer(b: Builder, i: int, x: View) -> View:
+    """Layer i of the trunk: mixer, then feed-forward, each on a residual branch."""
+    mixer = deltanet.emit if b.config.layers[i].delta else attention.emit
+    x = branch(b, i, x, "attn_norm", "post_attention_norm", mixer)
+    return branch(b, i, x, b.config.arch.ffn_norm, "post_ffw_norm", ffn.emit)
+
+
+def branch(b: Builder, i: int, x: View, norm: str, post: str, emit: Callable[[Builder, int, View], View]) -> View:
     """x + post norm(block(norm(x))): one residual branch of layer i."""
-    n = b.config.n_embd
-    y = emit(b, i, b.rmsnorm(x, b.vector(f"blk.{i}.{name}_norm.weight", n), f"blk.{i}.{name}_norm"))
+    n, blk = b.config.n_embd, f"blk.{i}."
+    y = emit(b, i, b.rmsnorm(x, b.vector(f"{blk}{norm}.weight", n), blk + norm))
     if b.config.arch.post_norms:
-        y = b.rmsnorm(y, b.vector(f"blk.{i}.{post}_norm.weight", n), f"blk.{i}.{post}_norm")
-    return b.add(x, y, f"blk.{i}.x_{name}")
+        y = b.rmsnorm(y, b.vector(f"{blk}{post}.weight", n), blk + post)
+    return b.add(x, y, f"{blk}x_{norm.removesuffix('_norm')}")

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from ..ops.glu import SIGMOID
 from ..program import Cache, RopeTable, View
 from .builder import Builder
 
 
 def emit(b: Builder, layer: int, u: View) -> View:
     """Mixer of layer `layer` on the normed input u [rows, n_embd]; returns W_o attention(u), before the residual."""
-    cfg, spec = b.config, b.config.layers[layer]
+    cfg, spec = b.config, b.spec(layer)
     dim, blk = cfg.head_dim, f"blk.{layer}."
     q_rows, kv_rows = spec.n_head * dim, spec.n_kv * dim
-    if b.has(blk + "attn_qkv.weight"):
+    gate = None
+    if b.has(blk + "attn_qkv.weight") and not cfg.arch.hybrid:
         qkv = b.linear(u, blk + "attn_qkv.weight", q_rows + 2 * kv_rows, blk + "attn_qkv.bias")
         q, k, v = qkv.slice(0, q_rows), qkv.slice(q_rows, kv_rows), qkv.slice(q_rows + kv_rows, kv_rows)
     else:
-        q = b.linear(u, blk + "attn_q.weight", q_rows, blk + "attn_q.bias")
+        if cfg.arch.hybrid:
+            q, gate = gated_query(b, blk, u, spec.n_head)
+        else:
+            q = b.linear(u, blk + "attn_q.weight", q_rows, blk + "attn_q.bias")
         k = b.linear(u, blk + "attn_k.weight", kv_rows, blk + "attn_k.bias")
         v = b.linear(u, blk + "attn_v.weight", kv_rows, blk + "attn_v.bias")
     if cfg.arch.qk_norm:
@@ -33,4 +38,17 @@ def emit(b: Builder, layer: int, u: View) -> View:
         "attention", q=q, k_cache=keys, v_cache=values, y=y,
         head_dim=dim, heads=spec.n_head, kv_heads=spec.n_kv, window=spec.window, scale=cfg.attn_scale,
     )  # fmt: skip
+    if gate is not None:
+        gated = b.buffer(blk + "attn_gated", q_rows)
+        b.emit("glu", gate=gate, up=y, y=gated, act=SIGMOID)
+        y = gated
     return b.linear(y, blk + "attn_output.weight", cfg.n_embd, blk + "attn_output.bias")
+
+
+def gated_query(b: Builder, blk: str, u: View, heads: int) -> tuple[View, View]:
+    """Queries and output gates of attn_q, whose rows alternate head by head: first a head's query, then its gate."""
+    dim, total = b.config.head_dim, 2 * heads * b.config.head_dim
+    name = blk + "attn_q.weight"
+    queries = tuple((2 * dim * h, dim) for h in range(heads))
+    gates = tuple((2 * dim * h + dim, dim) for h in range(heads))
+    return b.linear(u, name, total, parts=queries), b.linear(u, name, total, parts=gates)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..config import ModelConfig
+from ..config import LayerConfig, ModelConfig
 from ..errors import FormatError, ModelError
 from ..formats import layout_for
 from ..gguf import GgufFile, TensorInfo
@@ -21,8 +21,8 @@ QUANTUM = 32  # values along K that share an activation scale: quantised rows ar
 class Builder:
     """Collects the commands of one model."""
 
-    def __init__(self, gguf: GgufFile, config: ModelConfig) -> None:
-        self.gguf, self.config = gguf, config
+    def __init__(self, gguf: GgufFile, config: ModelConfig, slots: int = 16) -> None:
+        self.gguf, self.config, self.slots = gguf, config, slots
         self.commands: list[Command] = []
         self.used: set[str] = set()
         self.layer = -1
@@ -47,14 +47,25 @@ class Builder:
     def has(self, name: str) -> bool:
         return name in self.gguf.tensors
 
-    def matrix(self, name: str, m: int, k: int) -> Matrix:
-        """A weight of m rows of k values."""
+    def spec(self, layer: int) -> LayerConfig:
+        """Layer of the trunk, or the MTP block after it."""
+        layers = self.config.layers
+        if layer == len(layers) and self.config.mtp:
+            return self.config.mtp
+        return layers[layer]
+
+    def matrix(self, name: str, m: int, k: int, parts: tuple[tuple[int, int], ...] = ()) -> Matrix:
+        """A weight of m rows of k values; `parts`: only these (first row, rows), stacked."""
         info = self.tensor(name, (k, m))
         try:
             layout = layout_for(info.format)
         except FormatError as error:
             raise FormatError(f"{self.gguf.path}: tensor {name}: {error}") from error
-        return Matrix((name,), (m,), k, layout)
+        if not parts:
+            return Matrix((name,), (m,), k, layout)
+        if any(n % layout.rows for _, n in parts):
+            raise ModelError(f"{self.gguf.path}: tensor {name}: heads of {parts[0][1]} rows, expected a multiple of 16")
+        return Matrix((name,) * len(parts), tuple(n for _, n in parts), k, layout, tuple(first for first, _ in parts))
 
     def vector(self, name: str, n: int) -> Vector:
         """F32 weights of n values."""
@@ -62,6 +73,13 @@ class Builder:
         if info.format.name not in ("F32", "F16", "BF16"):
             raise FormatError(f"{self.gguf.path}: tensor {name} is {info.format.name}, expected F32, F16 or BF16")
         return Vector((name,), n)
+
+    def taps(self, name: str, taps: int, channels: int) -> Vector:
+        """Convolution weights: F32 [taps, channels] in the file's order, taps contiguous."""
+        info = self.tensor(name, (taps, channels))
+        if info.format.name not in ("F32", "F16", "BF16"):
+            raise FormatError(f"{self.gguf.path}: tensor {name} is {info.format.name}, expected F32, F16 or BF16")
+        return Vector((name,), taps * channels)
 
     def table(self, name: str, rows: int, cols: int) -> Table:
         self.tensor(name, (cols, rows))
@@ -84,9 +102,9 @@ class Builder:
         n = self._names[name] = self._names.get(name, -1) + 1
         return View.of(Buffer(f"{name}.{n}" if n else name, dtype, cols, self.domain))
 
-    def emit(self, op: str, **args: Any) -> None:
+    def emit(self, op: str, domain: int | None = None, **args: Any) -> None:
         kept = {k: v for k, v in args.items() if v is not None}
-        self.commands.append(Command(op, kept, self.layer, self.domain))
+        self.commands.append(Command(op, kept, self.layer, self.domain if domain is None else domain))
 
     def rmsnorm(self, x: View, w: Vector, name: str) -> View:
         """Normalise each group of w.n values of x."""
@@ -102,11 +120,15 @@ class Builder:
             self._quantized[x] = q
         return self._quantized[x]
 
-    def linear(self, x: View, name: str, m: int, bias: str | None = None) -> View:
-        """x W^T (+ bias when the file has that tensor), in the activation format the weight's layout reads."""
-        w = self.matrix(name, m, x.cols)
+    def linear(
+        self, x: View, name: str, m: int, bias: str | None = None, parts: tuple[tuple[int, int], ...] = ()
+    ) -> View:
+        """x W^T (+ bias when the file has that tensor), in the activation format the weight's layout reads.
+
+        m: rows of the tensor; `parts`: only these (first row, rows) of it, stacked."""
+        w = self.matrix(name, m, x.cols, parts)
         source = self.quantized(x) if w.layout.activation == "q8" else x
-        y = self.buffer(name.removesuffix(".weight"), m)
+        y = self.buffer(name.removesuffix(".weight"), w.m)
         has_bias = bias is not None and self.has(bias)
         self.emit("matmul", x=source, w=w, y=y, bias=self.vector(bias, m) if has_bias and bias else None)
         return y

@@ -9,7 +9,7 @@ from .builder import Builder
 
 def emit(b: Builder, layer: int, u: View) -> View:
     """W_down(act(W_gate u) * (W_up u)) for the normed input u, before the residual."""
-    blk, n_ff = f"blk.{layer}.", b.config.layers[layer].n_ff
+    blk, n_ff = f"blk.{layer}.", b.spec(layer).n_ff
     gate = b.linear(u, blk + "ffn_gate.weight", n_ff, blk + "ffn_gate.bias")
     up = b.linear(u, blk + "ffn_up.weight", n_ff, blk + "ffn_up.bias")
     y = b.buffer(blk + "ffn_glu", n_ff)

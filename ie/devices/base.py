@@ -7,28 +7,68 @@ Owns: the `Executor` protocol. An executor is given a program once (`load`), is 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from ..config import ModelConfig
 from ..gguf import GgufFile
-from ..program import Program, View
+from ..program import Cache, Program, State, View
 from ..step import StepInputs
 
 Progress = Callable[[int, int], None]
 """Called with bytes done and bytes in total while weights are loaded."""
 
 
+@dataclass(frozen=True)
+class Q8Rows:
+    """Q8 activations as executors exchange them: codes int8 [rows, cols], scales float32 [rows, cols / 32]."""
+
+    codes: np.ndarray
+    scales: np.ndarray
+
+
+@dataclass(frozen=True)
+class Place:
+    """The part of an item that a command touches: rows [0, rows) of a view; entries (blocks[i], slots[i]) of a cache;
+    the states of sequences seqs[i]."""
+
+    rows: int
+    blocks: np.ndarray
+    slots: np.ndarray
+    seqs: np.ndarray
+
+
+Item = View | Cache | State
+"""What commands read and write."""
+
+Data = np.ndarray | Q8Rows
+"""Content of an item at a place: float32 [rows, cols] or Q8Rows of a view, float16 [entries, heads, dim] of a cache,
+float32 [sequences, *shape] of a state."""
+
+
 class Executor(Protocol):
-    """Runs a program. All memory is taken in `load` and `bind`, none in `run`."""
+    """Runs a program. All memory is taken in `load` and `bind`, none in `run`.
+
+    arithmetic: executors of one arithmetic give the same bits. compiled: scalar formulas are those of formula.h.
+    """
 
     name: str
+    arithmetic: str
+    compiled: bool
 
     def load(
-        self, gguf: GgufFile, config: ModelConfig, program: Program, n_ctx: int, n_blocks: int, progress: Progress
+        self,
+        gguf: GgufFile,
+        config: ModelConfig,
+        program: Program,
+        n_ctx: int,
+        n_blocks: int,
+        progress: Progress,
+        n_seqs: int = 1,
     ) -> None:
-        """Bring weights, rotary tables (n_ctx positions) and the KV pool (n_blocks blocks a layer) to the device."""
+        """Bring weights, rotary tables (n_ctx positions), KV pool (n_blocks blocks a layer), states of n_seqs."""
 
     def bind(self, rows: int, outs: int) -> int:
         """Prepare the program for up to `rows` rows and `outs` output rows; returns a handle."""
@@ -38,6 +78,18 @@ class Executor(Protocol):
 
     def read(self, handle: int, view: View, rows: int) -> np.ndarray:
         """float32 [rows, view.cols] of an F32 view: a view of device memory where possible, else a copy."""
+
+    def run_command(self, handle: int, step: StepInputs, index: int) -> None:
+        """Command `index` of the program alone: for debugging."""
+
+    def run_timed(self, handle: int, step: StepInputs) -> np.ndarray:
+        """One step, each command a stage of its own: int64 nanoseconds [commands]."""
+
+    def peek(self, handle: int, item: Item, place: Place) -> Data:
+        """A copy of an item's content."""
+
+    def poke(self, handle: int, item: Item, place: Place, data: Data) -> None:
+        """Write an item's content; what is derived from it follows."""
 
     def command_bytes(self, handle: int, rows: int, outs: int) -> int:
         """Weight bytes that one step reads."""

@@ -15,10 +15,14 @@ from .. import native, weights
 from ..config import ModelConfig, rope_table
 from ..errors import DeviceError, ResourceError
 from ..gguf import GgufFile
+from ..ops.table import COMMAND_BYTES
 from ..plan import plan_program
-from ..program import Buffer, Cache, Matrix, Program, RopeTable, Table, Vector, View, pack
+from ..program import Buffer, Cache, Matrix, Program, RopeTable, State, Table, Vector, View, pack
 from ..step import OUTS, StepInputs
-from .base import Progress
+from .base import Data, Item, Place, Progress, Q8Rows
+
+QUANTUM = 32  # values of a Q8 block
+UNITS = ((1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1))
 
 
 @dataclass
@@ -36,6 +40,8 @@ class CpuExecutor:
     """See the module docstring. `threads`: workers, the caller included; `isa`: a name of native.ISAS."""
 
     name = "cpu"
+    arithmetic = "cpu"
+    compiled = True
 
     def __init__(self, threads: int, isa: str = "auto") -> None:
         self.ffi, self.lib = native.lib()
@@ -55,7 +61,14 @@ class CpuExecutor:
     # ---- loading ----
 
     def load(
-        self, gguf: GgufFile, config: ModelConfig, program: Program, n_ctx: int, n_blocks: int, progress: Progress
+        self,
+        gguf: GgufFile,
+        config: ModelConfig,
+        program: Program,
+        n_ctx: int,
+        n_blocks: int,
+        progress: Progress,
+        n_seqs: int = 1,
     ) -> None:
         self.gguf, self.program = gguf, program
         used = program.weights()
@@ -63,7 +76,8 @@ class CpuExecutor:
         offsets = weights.load(gguf, used, self._memory["weights"].array, self.pool, progress)
         self.weight_address = {w: self._memory["weights"].address + o for w, o in offsets.items()}
         self._load_ropes(config, n_ctx)
-        self._make_cache(config, n_blocks)
+        self._make_cache(n_blocks)
+        self._make_states(n_seqs)
 
     def _load_ropes(self, config: ModelConfig, n_ctx: int) -> None:
         tables = []
@@ -75,15 +89,27 @@ class CpuExecutor:
         self._ropes = tables  # keeps them alive: commands hold their addresses
         self.rope_address = [t.ctypes.data for t in tables]
 
-    def _make_cache(self, config: ModelConfig, n_blocks: int) -> None:
-        sizes = [2 * n_blocks * self.lib.ie_core_kv_block_elems(layer.n_kv, config.head_dim) for layer in config.layers]
-        memory = self._memory["KV cache"] = native.Memory(2 * sum(sizes), "the KV cache")
+    def _make_cache(self, n_blocks: int) -> None:
+        caches = self.program.caches()
+        sizes = [2 * n_blocks * self.lib.ie_core_kv_block_elems(c.heads, c.dim) for c in caches]
+        memory = self._memory["KV cache"] = native.Memory(sum(sizes), "the KV cache")
         self.cache_address: dict[tuple[int, str], int] = {}
         pos = memory.address
-        for i, size in enumerate(sizes):
-            for which in ("k", "v"):
-                self.cache_address[i, which] = pos
-                pos += size
+        for cache, size in zip(caches, sizes, strict=True):
+            self.cache_address[cache.layer, cache.which] = pos
+            pos += size
+
+    def _make_states(self, n_seqs: int) -> None:
+        """Recurrent state and the like: `shape` floats for each sequence, one after the other."""
+        sizes = [-(-4 * n_seqs * s.size // 256) * 256 for s in self.program.states()]
+        self.state_address: dict[State, int] = {}
+        if not sizes:
+            return
+        memory = self._memory["state"] = native.Memory(sum(sizes), "the recurrent state")
+        pos = memory.address
+        for state, size in zip(self.program.states(), sizes, strict=True):
+            self.state_address[state] = pos
+            pos += size
 
     # ---- binding ----
 
@@ -125,6 +151,8 @@ class CpuExecutor:
                     return (self.rope_address[index],)
                 case Cache(layer, which):
                     return (self.cache_address[layer, which],)
+                case State():
+                    return (self.state_address[value],)
             raise AssertionError(f"no address for {value!r}")
 
         bound.commands = np.frombuffer(pack(self.program, resolve), np.uint8)
@@ -138,6 +166,87 @@ class CpuExecutor:
     def run(self, handle: int, step: StepInputs) -> None:
         if self.lib.ie_run(self.pool, self.bound[handle].struct, step.address) != 0:
             raise DeviceError("cpu: the program was refused")
+
+    def run_command(self, handle: int, step: StepInputs, index: int) -> None:
+        one, starts = self.ffi.new("ie_program *"), np.array([0, 1], np.int32)
+        one.cmds = self.bound[handle].struct.cmds + COMMAND_BYTES * index
+        one.stage_start, one.n_cmds, one.n_stages = starts.ctypes.data, 1, 1
+        if self.lib.ie_run(self.pool, one, step.address) != 0:
+            raise DeviceError(f"cpu: command {index} was refused")
+
+    def run_timed(self, handle: int, step: StepInputs) -> np.ndarray:
+        n = len(self.program.commands)
+        starts, clock = np.arange(n + 1, dtype=np.int32), np.empty(n + 1, np.int64)
+        serial = self.ffi.new("ie_program *")
+        serial.cmds, serial.stage_start = self.bound[handle].struct.cmds, starts.ctypes.data
+        serial.n_cmds = serial.n_stages = n
+        if self.lib.ie_run_timed(self.pool, serial, step.address, native.pointer(clock, "int64_t *")) != 0:
+            raise DeviceError("cpu: the program was refused")
+        return np.diff(clock)
+
+    # ---- exchange ----
+
+    def _rows(self, handle: int, buffer: Buffer, rows: int) -> np.ndarray:
+        """uint8 [rows, bytes of a row] of a buffer: a view of the arena."""
+        assert self.arena is not None
+        stride, start = self.row_bytes(buffer), self.bound[handle].offsets[buffer]
+        return self.arena.array[start : start + rows * stride].reshape(rows, stride)
+
+    def _q8_fields(self, raw: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Views of codes, scales, scale times sum, and sums of half blocks in raw Q8 rows of k values."""
+        d, dsum, sums = (int(f(k)) for f in (
+            self.lib.ie_core_q8_scale_offset, self.lib.ie_core_q8_dsum_offset, self.lib.ie_core_q8_sums_offset
+        ))  # fmt: skip
+        n = -(-k // QUANTUM)
+        floats = [raw[:, at : at + 4 * n].view(np.float32) for at in (d, dsum)]
+        return raw[:, :k].view(np.int8), floats[0], floats[1], raw[:, sums : sums + 8 * n].view(np.int32)
+
+    def _entries(self, cache: Cache, place: Place) -> tuple[np.ndarray, tuple[Any, ...]]:
+        """The pool of a cache as float16 [blocks, 32, heads, dim], and the index of the place in it."""
+        memory, heads, dim = self._memory["KV cache"], cache.heads, cache.dim
+        shape = (int(place.blocks.max()) + 1, native.constant("kv_block"), heads, dim)
+        if cache.which == "k":
+            strides = [2 * self.lib.ie_core_k_index(b, heads, dim, h, d, s) for b, s, h, d in UNITS]
+        else:
+            strides = [2 * self.lib.ie_core_v_index(b, heads, dim, h, s, d) for b, s, h, d in UNITS]
+        start = self.cache_address[cache.layer, cache.which] - memory.address
+        flat = memory.array[start : start + strides[0] * shape[0]].view(np.float16)
+        return np.lib.stride_tricks.as_strided(flat, shape, strides), (place.blocks, place.slots)
+
+    def _state(self, state: State, place: Place) -> np.ndarray:
+        """float32 [sequences, *shape] up to the last sequence of the place: a view."""
+        memory, n = self._memory["state"], int(place.seqs.max()) + 1
+        start = self.state_address[state] - memory.address
+        return memory.array[start : start + 4 * n * state.size].view(np.float32).reshape(n, *state.shape)
+
+    def peek(self, handle: int, item: Item, place: Place) -> Data:
+        match item:
+            case View(buffer, _, cols) if buffer.dtype == "q8":
+                codes, d, _, _ = self._q8_fields(self._rows(handle, buffer, place.rows), cols)
+                return Q8Rows(codes.copy(), d.copy())
+            case View():
+                return self.read(handle, item, place.rows).copy()
+            case Cache():
+                pool, index = self._entries(item, place)
+                return np.ascontiguousarray(pool[index])
+            case State():
+                return self._state(item, place)[place.seqs]
+
+    def poke(self, handle: int, item: Item, place: Place, data: Data) -> None:
+        if isinstance(data, Q8Rows):
+            assert isinstance(item, View)
+            codes, d, dsum, sums = self._q8_fields(self._rows(handle, item.buffer, place.rows), item.cols)
+            codes[:], d[:] = data.codes, data.scales
+            half = codes.reshape(len(codes), -1, QUANTUM // 2).sum(axis=-1, dtype=np.int32)
+            sums[:] = half
+            dsum[:] = d * (half[:, ::2] + half[:, 1::2]).astype(np.float32)
+        elif isinstance(item, View):
+            self.read(handle, item, place.rows)[:] = data
+        elif isinstance(item, Cache):
+            pool, index = self._entries(item, place)
+            pool[index] = data
+        else:
+            self._state(item, place)[place.seqs] = data
 
     def read(self, handle: int, view: View, rows: int) -> np.ndarray:
         assert self.arena is not None and view.buffer.dtype == "f32"

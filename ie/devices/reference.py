@@ -7,7 +7,8 @@ Each buffer has memory of its own, so it also shows what a wrong arena plan does
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,11 +17,21 @@ from ..config import ModelConfig, rope_table
 from ..formats import dequantize
 from ..gguf import GgufFile
 from ..ops import OPS
-from ..program import Buffer, Cache, Matrix, Program, RopeTable, Table, Vector, View
+from ..program import Buffer, Cache, Matrix, Program, RopeTable, State, Table, Vector, View
 from ..step import OUTS, StepInputs
-from .base import Progress
+from .base import Data, Item, Place, Progress, Q8Rows
 
 BLOCK = 32
+
+
+class Segment(NamedTuple):
+    """Rows [first, first + count) of sequence `seq`; see `step.STEP_FIELDS` for slot and keep."""
+
+    seq: int
+    first: int
+    n_rows: int
+    slot: int
+    keep: int
 
 
 def quantize_q8(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -37,23 +48,32 @@ def quantize_q8(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 class ReferenceExecutor:
     """See the module docstring. `mode` is "q8" or "float64"."""
 
+    compiled = False
+
     def __init__(self, mode: str = "q8") -> None:
         assert mode in ("q8", "float64")
         self.mode, self.name = mode, "reference" if mode == "q8" else "reference-float64"
         self.dtype: Any = np.float32 if mode == "q8" else np.float64
+        self.arithmetic = "numpy" if mode == "q8" else mode
         self.buffers: dict[Buffer, np.ndarray] = {}
+        self.q8: dict[Buffer, Q8Rows] = {}  # codes and scales of what buffers hold as values
         self._weights: dict[Any, np.ndarray] = {}
+        self._peaks: dict[Matrix, np.ndarray] = {}
 
     def load(
-        self, gguf: GgufFile, config: ModelConfig, program: Program, n_ctx: int, n_blocks: int, progress: Progress
+        self,
+        gguf: GgufFile,
+        config: ModelConfig,
+        program: Program,
+        n_ctx: int,
+        n_blocks: int,
+        progress: Progress,
+        n_seqs: int = 1,
     ) -> None:
         self.gguf, self.program = gguf, program
         store = np.float16 if self.mode == "q8" else np.float64
-        self.cache = {
-            (i, which): np.zeros((n_blocks, BLOCK, layer.n_kv, config.head_dim), store)
-            for i, layer in enumerate(config.layers)
-            for which in ("k", "v")
-        }
+        self.cache = {(c.layer, c.which): np.zeros((n_blocks, BLOCK, c.heads, c.dim), store) for c in program.caches()}
+        self.states = {s: np.zeros((n_seqs, *s.shape), self.dtype) for s in program.states()}
         self.ropes = []
         for rope in config.ropes:
             factors = weights.vector_values(gguf, Vector((rope.factors,), rope.n_rot // 2)) if rope.factors else None
@@ -64,11 +84,21 @@ class ReferenceExecutor:
         return 0
 
     def run(self, handle: int, step: StepInputs) -> None:
+        for index in range(len(self.program.commands)):
+            self.run_command(handle, step, index)
+
+    def run_command(self, handle: int, step: StepInputs, index: int) -> None:
         self.step = step
-        for command in self.program.commands:
-            self.domain_outs = command.domain == OUTS
-            if not self.domain_outs or step.n_outs:
-                OPS[command.op].reference(self, command.args)
+        command = self.program.commands[index]
+        if command.domain != OUTS or step.n_outs:
+            OPS[command.op].reference(self, command.args)
+
+    def run_timed(self, handle: int, step: StepInputs) -> np.ndarray:
+        clock = [time.monotonic_ns()]
+        for index in range(len(self.program.commands)):
+            self.run_command(handle, step, index)
+            clock.append(time.monotonic_ns())
+        return np.diff(clock)
 
     def read(self, handle: int, view: View, rows: int) -> np.ndarray:
         return np.asarray(self.buffers[view.buffer][:rows, view.offset : view.offset + view.cols], np.float32)
@@ -82,7 +112,35 @@ class ReferenceExecutor:
         return {"weights": sum(w.nbytes for w in self._weights.values()), "KV cache": kv}
 
     def close(self) -> None:
-        self.buffers, self._weights, self.cache = {}, {}, {}
+        self.buffers, self.q8, self._weights, self._peaks, self.cache = {}, {}, {}, {}, {}
+
+    # ---- exchange ----
+
+    def peek(self, handle: int, item: Item, place: Place) -> Data:
+        match item:
+            case View(buffer, offset, cols):
+                values = self.buffers[buffer][: place.rows, offset : offset + cols]
+                if buffer.dtype != "q8":
+                    return values.astype(np.float32)
+                if self.mode == "q8":
+                    return Q8Rows(self.q8[buffer].codes[: place.rows], self.q8[buffer].scales[: place.rows])
+                return Q8Rows(*quantize_q8(values))
+            case Cache(layer, which):
+                with np.errstate(over="ignore"):
+                    return self.cache[layer, which][place.blocks, place.slots].astype(np.float16)
+            case State():
+                return self.states[item][place.seqs].astype(np.float32)
+
+    def poke(self, handle: int, item: Item, place: Place, data: Data) -> None:
+        if isinstance(data, Q8Rows):
+            assert isinstance(item, View)
+            self._store_q8(item, data)
+        elif isinstance(item, View):
+            self._store(item, data.astype(self.dtype))
+        elif isinstance(item, Cache):
+            self.cache[item.layer, item.which][place.blocks, place.slots] = data
+        else:
+            self.states[item][place.seqs] = data
 
     # ---- what op references use ----
 
@@ -97,8 +155,15 @@ class ReferenceExecutor:
     def put(self, view: View, values: np.ndarray) -> None:
         values = values.astype(self.dtype, copy=False)
         if view.buffer.dtype == "q8" and self.mode == "q8":
-            codes, d = quantize_q8(values)
-            values = codes.astype(np.float32) * np.repeat(d, BLOCK, axis=-1)
+            self._store_q8(view, Q8Rows(*quantize_q8(values)))
+        else:
+            self._store(view, values)
+
+    def _store_q8(self, view: View, rows: Q8Rows) -> None:
+        self.q8[view.buffer] = rows
+        self._store(view, rows.codes.astype(self.dtype) * np.repeat(rows.scales, BLOCK, axis=-1).astype(self.dtype))
+
+    def _store(self, view: View, values: np.ndarray) -> None:
         whole = self.buffers.get(view.buffer)
         if whole is None or whole.shape[0] < values.shape[0]:
             grown = np.zeros((values.shape[0], view.buffer.cols), self.dtype)
@@ -111,6 +176,14 @@ class ReferenceExecutor:
         if weight not in self._weights:
             self._weights[weight] = weights.matrix_values(self.gguf, weight).astype(self.dtype)
         return self._weights[weight]
+
+    def matrix_peaks(self, weight: Matrix) -> np.ndarray:
+        """[m, runs of 32]: the largest magnitude of each 32 weights of a row."""
+        if weight not in self._peaks:
+            values = np.abs(weights.matrix_values(self.gguf, weight))
+            values = np.pad(values, ((0, 0), (0, -weight.k % BLOCK)))
+            self._peaks[weight] = values.reshape(weight.m, -1, BLOCK).max(axis=-1).astype(self.dtype)
+        return self._peaks[weight]
 
     def vector(self, weight: Vector) -> np.ndarray:
         if weight not in self._weights:
@@ -134,6 +207,17 @@ class ReferenceExecutor:
     def positions(self) -> list[tuple[int, int]]:
         n = self.step.n_rows
         return list(zip(self.step.pos[:n].tolist(), self.step.seq[:n].tolist(), strict=True))
+
+    def position(self, row: int) -> int:
+        return int(self.step.pos[row])
+
+    def segments(self) -> list[Segment]:
+        step = self.step
+        return [Segment(int(step.seq[f]), int(f), int(n), int(s), int(k)) for f, n, s, k in step.seg[: step.n_segs]]
+
+    def state(self, state: State) -> np.ndarray:
+        """[sequences, *shape], to be changed in place."""
+        return self.states[state]
 
     def cache_write(self, k_cache: Cache, v_cache: Cache, k: np.ndarray, v: np.ndarray) -> None:
         for r, (pos, seq) in enumerate(self.positions()):

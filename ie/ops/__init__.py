@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import add, attention, embed, gather, glu, matmul, quantize, rmsnorm, rope, softcap
+from . import add, attention, conv, deltanet, embed, gather, glu, matmul, quantize, rmsnorm, rope, softcap
 from .table import Arg, Op
 
 __all__ = ["OPS", "OP_IDS", "Arg", "Op"]
 
 OPS: Mapping[str, Op] = {
-    m.OP.name: m.OP for m in (embed, gather, rmsnorm, quantize, matmul, rope, attention, glu, add, softcap)
+    m.OP.name: m.OP
+    for m in (embed, gather, rmsnorm, quantize, matmul, rope, attention, glu, add, softcap, conv, deltanet)
 }
 """Name to op, in the order of their ids."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from .table import Arg, CountFn, Op
 
 
@@ -13,6 +15,11 @@ def reference(env: Any, a: Mapping[str, Any]) -> None:
     if a.get("scale", 1.0) != 1.0:
         y = y * env.scalar(a["scale"])
     env.put(a["y"], y)
+
+
+def magnitude(env: Any, a: Mapping[str, Any], output: str) -> tuple[Any, float]:
+    """The decoder's products, then one more by the scale."""
+    return np.abs(env.table_rows(a["table"], env.tokens())) * a.get("scale", 1.0), 4.0
 
 
 OP = Op(
@@ -28,4 +35,5 @@ OP = Op(
     flops=None,
     reference=reference,
     doc="y[r] = table[token[r]] * scale",
+    magnitude=magnitude,
 )

@@ -9,13 +9,16 @@ import numpy as np
 
 from .table import Arg, CountFn, Op
 
-SILU, GELU = 0, 1
+SILU, GELU, SIGMOID = 0, 1, 2
 _GELU_SCALE = 0.7978845608028654  # sqrt(2 / pi)
 _GELU_CUBIC = 0.044715
 
 
 def activate(x: np.ndarray, act: int) -> np.ndarray:
-    """SiLU, or the tanh form of GELU written as x * sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x^3)."""
+    """SiLU, sigmoid, or the tanh form of GELU as x * sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x^3)."""
+    if act == SIGMOID:
+        with np.errstate(over="ignore"):
+            return np.asarray(1 / (1 + np.exp(-x)))
     u = x if act == SILU else 2 * _GELU_SCALE * (x + _GELU_CUBIC * x**3)
     with np.errstate(over="ignore"):
         return np.asarray(x / (1 + np.exp(-u)))
@@ -29,6 +32,13 @@ def reference(env: Any, a: Mapping[str, Any]) -> None:
             env.put(a[name], y)
 
 
+def magnitude(env: Any, a: Mapping[str, Any], output: str) -> tuple[Any, float]:
+    """|y|, as often as exp's argument is large: so often does its rounding count. Below 1e-36 a result may be 0."""
+    gate = env.get(a["gate"])
+    u = 2 * _GELU_SCALE * (gate + _GELU_CUBIC * gate**3) if a["act"] == GELU else gate
+    return np.abs(activate(gate, a["act"]) * env.get(a["up"])) * (1 + np.minimum(np.abs(u), 90)) + 1e-30, 16.0
+
+
 OP = Op(
     name="glu",
     args=(
@@ -36,7 +46,7 @@ OP = Op(
         Arg("up", "f32v", "N"),
         Arg("y", "f32v", "N", "w", optional=True),
         Arg("yq", "q8v", "N", "w", optional=True),
-        Arg("act", "i32", doc="0: SiLU, 1: tanh-GELU"),
+        Arg("act", "i32", doc="0: SiLU, 1: tanh-GELU, 2: sigmoid"),
     ),
     tolerance="elementwise",
     geometry=CountFn("ie_geom_cols", ("rows", "gate.cols")),
@@ -44,4 +54,5 @@ OP = Op(
     flops=None,
     reference=reference,
     doc="y = act(gate) * up",
+    magnitude=magnitude,
 )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from .table import Arg, CountFn, Op
 
@@ -15,6 +18,20 @@ def reference(env: Any, a: Mapping[str, Any]) -> None:
     if a.get("res") is not None:
         y = y + env.get(a["res"])
     env.put(a["y"], y)
+
+
+def magnitude(env: Any, a: Mapping[str, Any], output: str) -> tuple[Any, float]:
+    """sum |x| |w| (+ |bias| + |res|), with the largest |w| of each 32 in place of each: formats with a minimum add up
+    terms larger than the weights that they make. The chain has up to three roundings a run of 32 codes, one a float."""
+    w, x = a["w"], np.abs(env.get(a["x"]))
+    peaks = env.matrix_peaks(w)  # [m, runs of 32]
+    padded = np.pad(x, ((0, 0), (0, 32 * peaks.shape[1] - w.k)))
+    y = padded.reshape(len(x), -1, 32).sum(axis=-1) @ peaks.T
+    for name in ("bias", "res"):
+        if a.get(name) is not None:
+            y = y + np.abs(env.vector(a[name]) if name == "bias" else env.get(a[name]))
+    chain = 3 * w.k / 32 if w.layout.activation == "q8" else 4 * math.sqrt(w.k)
+    return y, chain + 8
 
 
 OP = Op(
@@ -32,4 +49,5 @@ OP = Op(
     flops=CountFn("ie_flops_matmul", ("rows", "y.cols", "x.cols")),
     reference=reference,
     doc="y = x W^T (+ bias) (+ res); one F32 accumulator an output, blocks in ascending K",
+    magnitude=magnitude,
 )

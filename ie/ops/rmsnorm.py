@@ -21,6 +21,14 @@ def reference(env: Any, a: Mapping[str, Any]) -> None:
             env.put(a[name], y)
 
 
+def magnitude(env: Any, a: Mapping[str, Any], output: str) -> tuple[Any, float]:
+    """Squares add up without cancellation, so the error is relative to the result; 16 partial sums run in parallel."""
+    x, w = env.get(a["x"]), env.vector(a["w"])
+    groups = x.reshape(x.shape[0], -1, w.shape[0])
+    scale = 1.0 / np.sqrt(np.mean(groups * groups, axis=-1, keepdims=True) + a["eps"])
+    return np.abs(groups * scale * w).reshape(x.shape), 16 + w.shape[0] / 16
+
+
 OP = Op(
     name="rmsnorm",
     args=(
@@ -37,4 +45,5 @@ OP = Op(
     flops=None,
     reference=reference,
     doc="y = x / sqrt(mean(x^2) + eps) * w over each W consecutive values",
+    magnitude=magnitude,
 )

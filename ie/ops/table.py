@@ -40,6 +40,7 @@ KINDS: Mapping[str, Kind] = {
     "table": Kind("ie_table", "Qii", 16, 8),  # address, GGUF format id, bytes per row
     "rope": Kind("uint64_t", "Q", 8, 8),  # F32 [position][pair][cos, sin]
     "cache": Kind("uint64_t", "Q", 8, 8),  # F16 pool of one layer
+    "state": Kind("uint64_t", "Q", 8, 8),  # F32, per sequence, see program.State
     # scalars
     "i32": Kind("int32_t", "i", 4, 4),
     "f32": Kind("float", "f", 4, 4),
@@ -78,6 +79,15 @@ class CountFn:
     args: tuple[str, ...]
 
 
+Magnitude = Callable[[Any, Mapping[str, Any], str], tuple[Any, float]]
+"""How far executors with another order of operations may lie apart: (env, arguments, name of the output) -> (terms, c).
+
+terms, float64 and of the output's shape, is the sum of |terms| that make up each value (for a cache: of the rows that
+the step writes, [rows, heads, dim]); c is as `compare.reduction` wants it. `env` is the reference's environment in
+float64. It holds the command's inputs: the command has not run.
+"""
+
+
 @dataclass(frozen=True)
 class Op:
     """One op: see the module docstring of `ie.ops` for what is generated from it."""
@@ -90,6 +100,7 @@ class Op:
     flops: CountFn | None
     reference: Callable[[Any, Mapping[str, Any]], None]
     doc: str
+    magnitude: Magnitude | None = None  # elementwise and reduction ops have one
 
     def __post_init__(self) -> None:
         names = [a.name for a in self.args]

@@ -31,11 +31,21 @@ IE_KERNEL(attention);
 IE_KERNEL(glu);
 IE_KERNEL(add);
 IE_KERNEL(softcap);
+IE_KERNEL(conv);
+IE_KERNEL(deltanet);
 
-IE_FN int64_t ie_domain_rows(const ie_cmd *c, const ie_step *s) { return c->domain == IE_DOMAIN_OUTS ? s->n_outs : s->n_rows; }
+IE_FN int64_t ie_domain_rows(const ie_cmd *c, const ie_step *s) 
+{
+    return c->domain == IE_DOMAIN_OUTS ? s->n_outs : c->domain == IE_DOMAIN_SEGS ? s->n_segs : s->n_rows;
+}
 IE_FN float *ie_row_f(ie_view v, int64_t r) { return (float *)(uintptr_t)(v.p + (uint64_t)(r * v.stride)); }
 IE_FN uint8_t *ie_row_b(ie_view v, int64_t r) { return (uint8_t *)(uintptr_t)(v.p + (uint64_t)(r * v.stride)); }
 IE_FN const int32_t *ie_ints(uint64_t p) { return (const int32_t *)(uintptr_t)p; }
+
+/* A segment: rows [first, first + count) of one sequence; state slot to start from (-1: zero state); how many of its
+ * last rows leave a state behind, in the slots after it (ie_state_slot). */
+typedef struct { int32_t first, count, slot, keep; } ie_segment;
+IE_FN const ie_segment *ie_segments(const ie_step *s) { return (const ie_segment *)(uintptr_t)s->seg; }
 
 /* Q8 of x[0..n) into blocks [first, first + n / 32) of a row of k values; n is a multiple of 32. */
 IE_FN void ie_quantize_row(const float *x, int64_t n, uint8_t *row, int64_t k, int64_t first)

@@ -6,9 +6,12 @@ static void activate(const float *gate, const float *up, float *y, int64_t n, in
     if (act == 0)
         for (int64_t i = 0; i < n; i++)
             y[i] = ie_silu(gate[i]) * up[i];
-    else
+    else if (act == 1)
         for (int64_t i = 0; i < n; i++)
             y[i] = ie_gelu(gate[i]) * up[i];
+    else
+        for (int64_t i = 0; i < n; i++)
+            y[i] = ie_sigmoid(gate[i]) * up[i];
 }
 
 IE_KERNEL(glu)

@@ -13,4 +13,6 @@ const ie_kernel IE_NAME(ie_kernels)[IE_OP_COUNT] = {
     [IE_OP_GLU] = IE_NAME(ie_glu),
     [IE_OP_ADD] = IE_NAME(ie_add),
     [IE_OP_SOFTCAP] = IE_NAME(ie_softcap),
+    [IE_OP_CONV] = IE_NAME(ie_conv),
+    [IE_OP_DELTANET] = IE_NAME(ie_deltanet),
 };

@@ -62,6 +62,22 @@ IE_MATH float ie_exp(float x)
     return x < -86.5f ? 0.0f : y;
 }
 
+IE_MATH float ie_sigmoid(float x) { return 1.0f / (1.0f + ie_exp(-x)); }
+
+/* ln(1 + e^x) = max(x, 0) + ln(1 + u), u = e^-|x|; ln(1 + u) = 2 atanh(z), z = u / (2 + u) <= 1/3, by its series. */
+IE_MATH float ie_softplus(float x)
+{
+    float u = ie_exp(-ie_from_bits(ie_bits(x) & 0x7FFFFFFFu)), z = u / (2.0f + u), s = z * z;
+    float p = 0x1.111112p-4f; /* 1/15, 1/13, … 1/3 */
+    p = ie_fma(p, s, 0x1.3b13b2p-4f);
+    p = ie_fma(p, s, 0x1.745d18p-4f);
+    p = ie_fma(p, s, 0x1.c71c72p-4f);
+    p = ie_fma(p, s, 0x1.24924ap-3f);
+    p = ie_fma(p, s, 0x1.99999ap-3f);
+    p = ie_fma(p, s, 0x1.555556p-2f);
+    return (x > 0.0f ? x : 0.0f) + 2.0f * ie_fma(p * s, z, z);
+}
+
 /* x * sigmoid(x). */
 IE_MATH float ie_silu(float x) { return x / (1.0f + ie_exp(-x)); }
 

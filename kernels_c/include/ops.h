@@ -26,10 +26,12 @@ enum {
     IE_OP_GLU = 7,
     IE_OP_ADD = 8,
     IE_OP_SOFTCAP = 9,
-    IE_OP_COUNT = 10
+    IE_OP_CONV = 10,
+    IE_OP_DELTANET = 11,
+    IE_OP_COUNT = 12
 };
 
-enum { IE_DOMAIN_ROWS = 0, IE_DOMAIN_OUTS = 1 };
+enum { IE_DOMAIN_ROWS = 0, IE_DOMAIN_OUTS = 1, IE_DOMAIN_SEGS = 2 };
 enum { IE_CMD_SKIPPABLE = 1 };
 
 /* One command; constant once built. */
@@ -55,7 +57,7 @@ typedef struct {
     uint64_t pos; /* int32 [rows], absolute position */
     uint64_t seq; /* int32 [rows], index of the block table */
     uint64_t out_row; /* int32 [outs], ascending row indices */
-    uint64_t seg; /* int32 [segs][4]: first row, count, state slot in, state slot out */
+    uint64_t seg; /* int32 [segs][4]: first row, count, state slot in (-1: zero), states to keep */
     uint64_t tables; /* int32 [sequences][max_blocks], KV block of each 32 positions */
 } ie_step;
 IE_STATIC_ASSERT(sizeof(ie_step) == 72);
@@ -216,6 +218,52 @@ IE_STATIC_ASSERT(sizeof(ie_args_softcap) == 24);
 IE_STATIC_ASSERT(offsetof(ie_args_softcap, x) == 0);
 IE_STATIC_ASSERT(offsetof(ie_args_softcap, cap) == 16);
 
+/* y[t] = silu(sum over tap of w[tap] x[t - taps + 1 + tap]); nothing before position 0 */
+typedef struct {
+    ie_view x;
+    uint64_t w;
+    ie_view y;
+    uint64_t ring;
+    int32_t taps;
+} ie_args_conv;
+IE_STATIC_ASSERT(sizeof(ie_args_conv) == 56);
+IE_STATIC_ASSERT(offsetof(ie_args_conv, x) == 0);
+IE_STATIC_ASSERT(offsetof(ie_args_conv, w) == 16);
+IE_STATIC_ASSERT(offsetof(ie_args_conv, y) == 24);
+IE_STATIC_ASSERT(offsetof(ie_args_conv, ring) == 40);
+IE_STATIC_ASSERT(offsetof(ie_args_conv, taps) == 48);
+
+/* S = gamma S; d = beta (v - S^T k); S += k d^T; y = scale S^T q, for each token of a segment in turn */
+typedef struct {
+    ie_view qkv;
+    ie_view beta;
+    ie_view alpha;
+    uint64_t decay;
+    uint64_t dt;
+    ie_view y;
+    uint64_t state;
+    int32_t key_heads;
+    int32_t value_heads;
+    int32_t dim;
+    int32_t slots;
+    float eps;
+    float scale;
+} ie_args_deltanet;
+IE_STATIC_ASSERT(sizeof(ie_args_deltanet) == 112);
+IE_STATIC_ASSERT(offsetof(ie_args_deltanet, qkv) == 0);
+IE_STATIC_ASSERT(offsetof(ie_args_deltanet, beta) == 16);
+IE_STATIC_ASSERT(offsetof(ie_args_deltanet, alpha) == 32);
+IE_STATIC_ASSERT(offsetof(ie_args_deltanet, decay) == 48);
+IE_STATIC_ASSERT(offsetof(ie_args_deltanet, dt) == 56);
+IE_STATIC_ASSERT(offsetof(ie_args_deltanet, y) == 64);
+IE_STATIC_ASSERT(offsetof(ie_args_deltanet, state) == 80);
+IE_STATIC_ASSERT(offsetof(ie_args_deltanet, key_heads) == 88);
+IE_STATIC_ASSERT(offsetof(ie_args_deltanet, value_heads) == 92);
+IE_STATIC_ASSERT(offsetof(ie_args_deltanet, dim) == 96);
+IE_STATIC_ASSERT(offsetof(ie_args_deltanet, slots) == 100);
+IE_STATIC_ASSERT(offsetof(ie_args_deltanet, eps) == 104);
+IE_STATIC_ASSERT(offsetof(ie_args_deltanet, scale) == 108);
+
 /* Independent tiles of a command. `rows`: live rows of the command's domain. */
 static inline int64_t ie_command_tiles(const ie_cmd *c, int64_t rows)
 {
@@ -230,6 +278,8 @@ static inline int64_t ie_command_tiles(const ie_cmd *c, int64_t rows)
     case IE_OP_GLU: { const ie_args_glu *a = (const ie_args_glu *)c->args; return ie_geom_cols(rows, a->gate.cols); }
     case IE_OP_ADD: { const ie_args_add *a = (const ie_args_add *)c->args; return ie_geom_cols(rows, a->y.cols); }
     case IE_OP_SOFTCAP: { const ie_args_softcap *a = (const ie_args_softcap *)c->args; return ie_geom_cols(rows, a->x.cols); }
+    case IE_OP_CONV: { const ie_args_conv *a = (const ie_args_conv *)c->args; return ie_geom_cols(rows, a->x.cols); }
+    case IE_OP_DELTANET: { const ie_args_deltanet *a = (const ie_args_deltanet *)c->args; return ie_geom_heads(rows, a->value_heads); }
     default: return 0;
     }
 }
@@ -248,6 +298,8 @@ static inline int64_t ie_command_bytes(const ie_cmd *c, int64_t rows)
     case IE_OP_GLU: { const ie_args_glu *a = (const ie_args_glu *)c->args; return ie_bytes_rows(rows, a->gate.cols); }
     case IE_OP_ADD: { const ie_args_add *a = (const ie_args_add *)c->args; return ie_bytes_rows(rows, a->y.cols); }
     case IE_OP_SOFTCAP: { const ie_args_softcap *a = (const ie_args_softcap *)c->args; return ie_bytes_rows(rows, a->x.cols); }
+    case IE_OP_CONV: { const ie_args_conv *a = (const ie_args_conv *)c->args; return ie_bytes_rows(rows, a->x.cols); }
+    case IE_OP_DELTANET: { const ie_args_deltanet *a = (const ie_args_deltanet *)c->args; return ie_bytes_rows(rows, a->qkv.cols); }
     default: return 0;
     }
 }

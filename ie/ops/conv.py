@@ -1,0 +1,52 @@
+"""conv: causal depth-wise convolution over a sequence, then SiLU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .glu import SILU, activate
+from .table import Arg, CountFn, Op
+
+RING = 32  # IE_CONV_RING in core_laws/ie_core.h
+
+
+def reference(env: Any, a: Mapping[str, Any]) -> None:
+    x, taps = env.get(a["x"]), a["taps"]
+    w = env.vector(a["w"]).reshape(-1, taps)  # [channels, taps], the last tap is the current row's
+    ring = env.state(a["ring"])
+    out = np.zeros_like(x)
+    for seg in env.segments():
+        history = ring[seg.seq]
+        for r in range(seg.first, seg.first + seg.n_rows):
+            pos = env.position(r)
+            for tap in range(taps):
+                back = taps - 1 - tap
+                if pos - back >= 0:
+                    past = x[r - back] if r - back >= seg.first else history[(pos - back) % RING]
+                    out[r] += w[:, tap] * past
+        for r in range(max(seg.first, seg.first + seg.n_rows - RING), seg.first + seg.n_rows):
+            history[env.position(r) % RING] = x[r]
+    env.put(a["y"], activate(out, SILU))
+
+
+OP = Op(
+    name="conv",
+    args=(
+        Arg("x", "f32v", "C"),
+        Arg("w", "vector", doc="taps of each channel, oldest first: C * taps values"),
+        Arg("y", "f32v", "C", "w"),
+        Arg(
+            "ring", "state", access="rw", doc="F32 [sequence][32][C]: inputs of the last positions, by position mod 32"
+        ),
+        Arg("taps", "i32"),
+    ),
+    tolerance="reduction",
+    geometry=CountFn("ie_geom_cols", ("rows", "x.cols")),
+    traffic=CountFn("ie_bytes_rows", ("rows", "x.cols")),
+    flops=None,
+    reference=reference,
+    doc="y[t] = silu(sum over tap of w[tap] x[t - taps + 1 + tap]); nothing before position 0",
+)
