@@ -1,8 +1,9 @@
 """An independent forward pass in float64, the tests' second opinion on the mathematics of the models.
 
 Owns: llama, qwen2, qwen3 and gemma3 from token ids to logits, whole sequence at once, written for clarity from the
-architectures' formulas. It reads files with the `gguf` package's reader and dequantiser and knows nothing of `ie`,
-so an error would have to be made twice to stay unseen. It does not quantise activations and has no KV cache.
+architectures' formulas; qwen35 and qwen35moe extend it in tests/reference_qwen35.py. It reads files with the `gguf`
+package's reader and dequantiser and knows nothing of `ie`, so an error would have to be made twice to stay unseen. It
+does not quantise activations and has no KV cache.
 """
 
 from __future__ import annotations
@@ -18,12 +19,20 @@ import gguf
 import numpy as np
 
 F64 = np.ndarray[Any, np.dtype[np.float64]]
-NEOX = {"qwen2", "qwen3", "gemma3"}
+NEOX = {"qwen2", "qwen3", "gemma3", "qwen35", "qwen35moe"}
 
 
 def logits(path: str | os.PathLike[str], tokens: Sequence[int]) -> F64:
     """Logits [len(tokens), V] of the sequence `tokens`, positions 0 ... len - 1."""
-    return Model(path).logits(tokens)
+    return open_model(path).logits(tokens)
+
+
+def open_model(path: str | os.PathLike[str]) -> Model:
+    """The file's model, of the class that knows its architecture."""
+    from tests.reference_qwen35 import Qwen35
+
+    arch = gguf.GGUFReader(_parts(Path(path))[0]).fields["general.architecture"].contents()
+    return Qwen35(path) if str(arch).startswith("qwen35") else Model(path)
 
 
 def _q1_0(data: np.ndarray[Any, Any]) -> F64:

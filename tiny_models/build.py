@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tiny_models.shape import Shape, TensorSpec, metadata, tensors
+from tiny_models.shape import PARTS, Shape, metadata, tensors
+from tiny_models.tensor import TensorSpec
 from tiny_models.vocab import VOCABS
 from tiny_models.weights import block_of, encode
 
@@ -28,15 +29,18 @@ def make_tiny(
     formats: str | Mapping[str, str] = "Q4_1",
     tokenizer: str = "bpe",
     split: int = 1,
+    part: str = "all",
     shape: Shape | None = None,
     **options: Any,
 ) -> Path:
     """Write a random model and return the path to open (the first part when `split` > 1).
 
     formats: one format for all matrices, or {tensor-name pattern: format}; the longest matching pattern wins, "*" is
-        the rest (Q4_1 if not given). Vectors are always F32.
+        the rest (Q4_1 if not given). Vectors, convolution taps and routers are always F32.
     tokenizer: "bpe", "spm" or "none" (token ids only).
     split: number of parts; parts are named like `x-00001-of-00003.gguf` for path `x.gguf`.
+    part: "all", or one of two files that together are the same model: "trunk" (no trace of the MTP block) and "mtp"
+        (that block, embedding and head, and the metadata of the whole).
     options: fields of `Shape` (n_layer, n_embd, n_head, n_kv, head_dim, n_ff, n_vocab, n_ctx, tied, rope, biases, ...),
         or give a whole `shape`.
 
@@ -53,14 +57,18 @@ def make_tiny(
     if tokenizer not in VOCABS:
         raise ValueError(f"tokenizer={tokenizer!r}: expected one of {', '.join(VOCABS)}")
     patterns = {"*": formats} if isinstance(formats, str) else {"*": "Q4_1", **formats}
-    specs = list(tensors(shape))
+    if part not in PARTS or (part == "mtp" and not shape.n_mtp):
+        raise ValueError(f"part={part!r}: expected one of {', '.join(PARTS)}, and n_mtp=1 for 'mtp'")
+    if part == "trunk":
+        shape = replace(shape, n_mtp=0)
+    specs = list(tensors(shape, part))
     if not 1 <= split <= len(specs):
         raise ValueError(f"split={split}: expected 1 ... {len(specs)}, the number of tensors")
     return _write(Path(path), shape, specs, patterns, seed, tokenizer, split)
 
 
 def _format_for(spec: TensorSpec, patterns: Mapping[str, str]) -> str:
-    if len(spec.shape) == 1:
+    if len(spec.shape) == 1 or spec.f32:
         return "F32"
     matching = [p for p in patterns if fnmatchcase(spec.name, p)]
     return patterns[max(matching, key=len)]
@@ -123,7 +131,10 @@ def _add_metadata(writer: Any, shape: Shape, tokenizer: str) -> None:
     writer.add_uint32("general.quantization_version", 2)
     for key, value in metadata(shape).items():
         _add_value(writer, f"{shape.arch}.{key}", value)
-    for key, value in VOCABS[tokenizer](shape.n_vocab).items():
+    vocab = VOCABS[tokenizer](shape.n_vocab)
+    if tokenizer == "bpe":
+        vocab["pre"] = shape.row.pre
+    for key, value in vocab.items():
         prefix = "tokenizer." if key == "chat_template" else "tokenizer.ggml."
         _add_value(writer, prefix + key, value)
 

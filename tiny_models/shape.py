@@ -2,7 +2,8 @@
 
 Owns: the parameters of `make_tiny`, their checks, and the table `ARCHS` that says which tensors and metadata keys
 an architecture has. A new architecture is a new row (and, if it has a new kind of block, one more function that
-lists that block's tensors). It does not own values (weights.py), vocabularies (vocab.py) or files (build.py).
+lists that block's tensors; those of qwen35 are in qwen35.py). It does not own the spreads of values (tensor.py), the
+values (weights.py), vocabularies (vocab.py) or files (build.py).
 """
 
 from __future__ import annotations
@@ -10,14 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
-#: Standard deviation of logits that the output head aims at: the best token then leads by about 0.7, far more than
-#: activation quantisation moves it.
-LOGIT_STD = 2.5
-#: Gain of every other matrix: std = GAIN / sqrt(fan-in) keeps attention scores at a standard deviation near 1.7.
-GAIN = 1.3
-BIAS_STD = 0.3
-NORM_STD = 0.15
+from tiny_models import qwen35
+from tiny_models.tensor import LOGIT_STD, TensorSpec, bias, matrix, norm
+
+#: Which of a model's tensors a file holds: everything, no MTP block, or the MTP block and what it shares.
+PARTS = ("all", "trunk", "mtp")
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,13 @@ class Shape:
     (none) or a tuple of the groups "qkv", "out", "ffn", "head". `rope_factor` f divides positions (linear, yarn) or
     low frequencies (llama3); `rope_orig_ctx` C is the original context length of yarn and llama3 (default n_ctx / 4).
     `swa_pattern` p makes every p-th layer global and the others local; 0 leaves the key out of the file.
+
+    qwen35, qwen35moe: `n_layer` counts trunk layers, `n_mtp` (0 or 1) the MTP block behind them, which has those of
+    its own "norm", "embed", "head" that `mtp_own` names. Every `full_attention_interval`-th layer has softmax
+    attention (0: no key, so every fourth), unless `recurrent_layers` (1 = Gated DeltaNet) says which. Their Gated
+    DeltaNet has `n_k_heads` key heads and `n_v_heads` value heads of `d_state`, and `conv_kernel` taps. `n_rot` of a
+    head's coordinates turn (default a quarter), `rope_sections` are the four pair counts. qwen35moe: `n_expert`
+    experts of width `n_ff_exp`, `n_expert_used` of them per token, and a shared one of `n_ff_shexp`.
     """
 
     arch: str = "llama"
@@ -50,6 +57,21 @@ class Shape:
     sliding_window: int | None = None
     swa_pattern: int | None = None
     softcap: float | None = None
+    n_mtp: int = 0
+    mtp_own: tuple[str, ...] = ("norm",)
+    full_attention_interval: int = 2
+    recurrent_layers: tuple[int, ...] | None = None
+    d_state: int = 32
+    n_k_heads: int = 2
+    n_v_heads: int = 4
+    conv_kernel: int = 4
+    n_rot: int | None = None
+    rope_sections: tuple[int, ...] | None = None
+    n_expert: int = 4
+    n_expert_used: int = 2
+    n_ff_exp: int = 32
+    n_ff_shexp: int = 64
+    fused_gate_up: bool = False
 
     @property
     def row(self) -> Arch:
@@ -66,6 +88,13 @@ class Shape:
     @property
     def kv_dim(self) -> int:
         return self.n_kv * self.d_head
+
+    @property
+    def rot_dim(self) -> int:
+        """Coordinates of a head that turn: all, but by default a quarter where the architecture turns a part."""
+        if not self.row.partial_rope:
+            return self.d_head
+        return self.n_rot if self.n_rot is not None else max(2, self.d_head // 8 * 2)
 
     @property
     def orig_ctx(self) -> int:
@@ -93,6 +122,12 @@ class Shape:
             raise ValueError(f"n_embd={self.n_embd} is not a multiple of n_head={self.n_head}: give head_dim")
         if self.d_head % 2:
             raise ValueError(f"head_dim={self.d_head} is odd, but RoPE turns pairs")
+        if self.n_rot is not None and not row.partial_rope:
+            raise ValueError(f"n_rot={self.n_rot}: arch {self.arch} turns whole heads")
+        if self.rot_dim % 2 or not 2 <= self.rot_dim <= self.d_head:
+            raise ValueError(f"n_rot={self.rot_dim}: expected an even number from 2 to head_dim={self.d_head}")
+        if self.n_mtp not in (0, 1) or (self.n_mtp and not row.mtp):
+            raise ValueError(f"n_mtp={self.n_mtp}: expected 0{' or 1' if row.mtp else ', arch has no MTP block'}")
         if row.square_q and self.q_dim != self.n_embd:
             raise ValueError(f"arch {self.arch} needs n_head * head_dim = n_embd, got {self.q_dim} and {self.n_embd}")
         if self.rope not in (None, *row.rope_kinds):
@@ -100,63 +135,38 @@ class Shape:
         unknown = set(self.bias_groups) - set(row.all_biases)
         if unknown:
             raise ValueError(f"biases={sorted(unknown)}: arch {self.arch} has {', '.join(row.all_biases) or 'none'}")
-
-
-@dataclass(frozen=True)
-class TensorSpec:
-    """One tensor to make: GGUF name and shape (fastest first), mean and standard deviation of its elements.
-
-    `values`, when given, are the exact F32 elements (RoPE factors); the tensor is then not random.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    std: float
-    mean: float = 0.0
-    values: tuple[float, ...] | None = None
-
-
-def _matrix(name: str, n_in: int, n_out: int, gain: float = GAIN) -> TensorSpec:
-    return TensorSpec(f"{name}.weight", (n_in, n_out), gain / math.sqrt(n_in))
-
-
-def _norm(name: str, n: int, mean: float = 1.0) -> TensorSpec:
-    return TensorSpec(f"{name}.weight", (n,), NORM_STD * mean, mean)
-
-
-def _bias(name: str, n: int) -> TensorSpec:
-    return TensorSpec(f"{name}.bias", (n,), BIAS_STD)
+        row.extra_check(self)
 
 
 def attention(s: Shape, layer: int) -> Iterator[TensorSpec]:
     """Softmax attention: norm, projections (separate or fused), optional biases, q/k norms and post norm."""
     p, e, q, kv = f"blk.{layer}.", s.n_embd, s.q_dim, s.kv_dim
-    yield _norm(p + "attn_norm", e)
+    yield norm(p + "attn_norm", e)
     parts = [("attn_qkv", q + 2 * kv)] if s.fused_qkv else [("attn_q", q), ("attn_k", kv), ("attn_v", kv)]
     for name, rows in parts:
-        yield _matrix(p + name, e, rows)
+        yield matrix(p + name, e, rows)
         if "qkv" in s.bias_groups:
-            yield _bias(p + name, rows)
+            yield bias(p + name, rows)
     if s.row.qk_norm:
-        yield _norm(p + "attn_q_norm", s.d_head)
-        yield _norm(p + "attn_k_norm", s.d_head)
-    yield _matrix(p + "attn_output", q, e)
+        yield norm(p + "attn_q_norm", s.d_head)
+        yield norm(p + "attn_k_norm", s.d_head)
+    yield matrix(p + "attn_output", q, e)
     if "out" in s.bias_groups:
-        yield _bias(p + "attn_output", e)
+        yield bias(p + "attn_output", e)
     if s.row.post_norms:
-        yield _norm(p + "post_attention_norm", e)
+        yield norm(p + "post_attention_norm", e)
 
 
 def dense_ffn(s: Shape, layer: int) -> Iterator[TensorSpec]:
     """Gated FFN: norm, gate, up, down, optional biases and post norm."""
     p, e, f = f"blk.{layer}.", s.n_embd, s.n_ff
-    yield _norm(p + "ffn_norm", e)
+    yield norm(p + "ffn_norm", e)
     for name, n_in, n_out in (("ffn_gate", e, f), ("ffn_up", e, f), ("ffn_down", f, e)):
-        yield _matrix(p + name, n_in, n_out)
+        yield matrix(p + name, n_in, n_out)
         if "ffn" in s.bias_groups:
-            yield _bias(p + name, n_out)
+            yield bias(p + name, n_out)
     if s.row.post_norms:
-        yield _norm(p + "post_ffw_norm", e)
+        yield norm(p + "post_ffw_norm", e)
 
 
 def _gemma3_keys(s: Shape) -> dict[str, object]:
@@ -176,6 +186,10 @@ def _no_keys(s: Shape) -> dict[str, object]:
     return {}
 
 
+def _no_check(s: Shape) -> None:
+    pass
+
+
 BlockTensors = Callable[[Shape, int], Iterator[TensorSpec]]
 
 
@@ -192,8 +206,21 @@ class Arch:
     embed_scaled: bool = False
     default_biases: tuple[str, ...] = ()
     all_biases: tuple[str, ...] = ()
+    partial_rope: bool = False
+    mtp: bool = False
+    pre: str = "smollm"
     extra_keys: Callable[[Shape], dict[str, object]] = _no_keys
+    extra_check: Callable[[Shape], None] = _no_check
 
+
+_QWEN35: dict[str, Any] = {
+    "all_biases": ("qkv",),
+    "rope_base": 1e7,
+    "partial_rope": True,
+    "mtp": True,
+    "pre": "qwen35",
+    "extra_check": qwen35.check,
+}
 
 ARCHS: dict[str, Arch] = {
     "llama": Arch(rope_kinds=("linear", "yarn", "llama3"), all_biases=("qkv", "out", "ffn")),
@@ -207,6 +234,8 @@ ARCHS: dict[str, Arch] = {
         rope_base=1e6,
         extra_keys=_gemma3_keys,
     ),
+    "qwen35": Arch(blocks=(qwen35.mixer, qwen35.dense_ffn), extra_keys=qwen35.keys, **_QWEN35),
+    "qwen35moe": Arch(blocks=(qwen35.mixer, qwen35.moe_ffn), extra_keys=qwen35.moe_keys, **_QWEN35),
 }
 
 
@@ -223,8 +252,8 @@ def llama3_factors(s: Shape) -> tuple[float, ...]:
     return tuple(out)
 
 
-def tensors(s: Shape) -> Iterator[TensorSpec]:
-    """All tensors of the model, in file order.
+def tensors(s: Shape, part: str = "all") -> Iterator[TensorSpec]:
+    """The tensors of a whole model, of its trunk or of its MTP block with what that shares, in file order.
 
     With a tied head the embedding is small and the final norm large, so that logits have the usual spread without
     every token predicting itself.
@@ -232,17 +261,21 @@ def tensors(s: Shape) -> Iterator[TensorSpec]:
     e = s.n_embd
     stream = 2.0 / math.sqrt(e) if s.tied else 1.0
     embed_std = stream / math.sqrt(e) if s.row.embed_scaled else stream
+    head_mean = LOGIT_STD / (embed_std * math.sqrt(e)) if s.tied else 1.0
     yield TensorSpec("token_embd.weight", (e, s.n_vocab), embed_std)
-    if s.rope == "llama3":
-        yield TensorSpec("rope_freqs.weight", (s.d_head // 2,), 0.0, values=llama3_factors(s))
-    for layer in range(s.n_layer):
-        for block in s.row.blocks:
-            yield from block(s, layer)
-    yield _norm("output_norm", e, LOGIT_STD / (embed_std * math.sqrt(e)) if s.tied else 1.0)
+    if part != "mtp":
+        if s.rope == "llama3":
+            yield TensorSpec("rope_freqs.weight", (s.d_head // 2,), 0.0, values=llama3_factors(s))
+        for layer in range(s.n_layer):
+            for block in s.row.blocks:
+                yield from block(s, layer)
+    if part != "trunk" and s.n_mtp:
+        yield from qwen35.mtp_block(s, s.n_layer, embed_std, head_mean)
+    yield norm("output_norm", e, head_mean)
     if not s.tied:
-        yield _matrix("output", e, s.n_vocab, LOGIT_STD)
+        yield matrix("output", e, s.n_vocab, LOGIT_STD)
     if "head" in s.bias_groups:
-        yield _bias("output", s.n_vocab)
+        yield bias("output", s.n_vocab)
 
 
 def metadata(s: Shape) -> dict[str, object]:
@@ -250,13 +283,13 @@ def metadata(s: Shape) -> dict[str, object]:
     keys: dict[str, object] = {
         "context_length": s.n_ctx,
         "embedding_length": s.n_embd,
-        "block_count": s.n_layer,
+        "block_count": s.n_layer + s.n_mtp,
         "feed_forward_length": s.n_ff,
         "attention.head_count": s.n_head,
         "attention.head_count_kv": s.n_kv,
         "attention.layer_norm_rms_epsilon": s.eps,
         "rope.freq_base": float(s.rope_base if s.rope_base is not None else s.row.rope_base),
-        "rope.dimension_count": s.d_head,
+        "rope.dimension_count": s.rot_dim,
         "vocab_size": s.n_vocab,
     }
     if s.d_head * s.n_head != s.n_embd or s.head_dim is not None:

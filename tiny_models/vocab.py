@@ -65,7 +65,8 @@ def _too_small(kind: str, n_vocab: int, need: int) -> ValueError:
 
 
 def bpe(n_vocab: int) -> dict[str, object]:
-    """Byte-level BPE with the pre-tokenizer `smollm`: 3 control tokens, 256 bytes, then learned merges.
+    """Byte-level BPE: 3 control tokens, 256 bytes, then learned merges. The pre-tokenizer's name depends on the
+    architecture and is added by build.py.
 
     Returned as `tokenizer.ggml.*` keys without the prefix (plus `chat_template`).
     """
@@ -85,7 +86,6 @@ def bpe(n_vocab: int) -> dict[str, object]:
     _pad(tokens, types, n_vocab)
     return {
         "model": "gpt2",
-        "pre": "smollm",
         "tokens": tokens,
         "token_type": types,
         "merges": merges,
