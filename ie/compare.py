@@ -23,11 +23,13 @@ TINY32 = float(np.finfo(np.float32).tiny)
 @dataclass(frozen=True)
 class Verdict:
     """Outcome of one comparison. `worst` is the largest error as a multiple of what is allowed (0 for exact classes
-    that agree, infinity where no multiple makes sense); `message` says what and where when `ok` is False."""
+    that agree, infinity where no multiple makes sense); `message` says what and where when `ok` is False; `place` is
+    the index of the first value at fault, where there is one."""
 
     ok: bool
     worst: float = 0.0
     message: str = ""
+    place: tuple[int, ...] = ()
 
     def __bool__(self) -> bool:
         return self.ok
@@ -37,8 +39,12 @@ def _fail(name: str, what: str, worst: float = float("inf")) -> Verdict:
     return Verdict(False, worst, f"{name}: {what}")
 
 
-def _place(index: int, shape: tuple[int, ...]) -> str:
-    return "[" + ", ".join(str(int(i)) for i in np.unravel_index(index, shape)) + "]"
+def _index(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.unravel_index(flat, shape))
+
+
+def _place(flat: int, shape: tuple[int, ...]) -> str:
+    return str(list(_index(flat, shape)))
 
 
 def _comparable(name: str, got: Array, want: Array, same_type: bool) -> Verdict | None:
@@ -52,8 +58,13 @@ def _comparable(name: str, got: Array, want: Array, same_type: bool) -> Verdict 
     for array, which in ((want, "expected value"), (got, "value")):
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             bad = int(np.flatnonzero(~np.isfinite(array))[0])
-            return _fail(name, f"{which} {array.flat[bad]} at {_place(bad, array.shape)}")
+            text = f"{name}: {which} {array.flat[bad]} at {_place(bad, array.shape)}"
+            return Verdict(False, float("inf"), text, _index(bad, array.shape))
     return None
+
+
+def _first(bad: Array) -> tuple[int, ...]:
+    return _index(int(np.flatnonzero(bad)[0]), bad.shape)
 
 
 def _describe(name: str, got: Array, want: Array, bad: Array, extra: str = "") -> str:
@@ -71,7 +82,7 @@ def exact(name: str, got: Array, want: Array) -> Verdict:
     words = f"V{got.dtype.itemsize}"
     bad = np.ascontiguousarray(got).view(words) != np.ascontiguousarray(want).view(words)
     if bad.any():
-        return Verdict(False, float("inf"), _describe(name, got, want, bad))
+        return Verdict(False, float("inf"), _describe(name, got, want, bad), _first(bad))
     return Verdict(True)
 
 
@@ -101,13 +112,12 @@ def q8(
         return scales
     step = np.abs(got.astype(np.int16) - want.astype(np.int16))
     if not (int(step.max()) <= 1):
-        return Verdict(False, float(step.max()), _describe(f"{name} codes", got, want, step > 1))
+        return Verdict(False, float(step.max()), _describe(f"{name} codes", got, want, step > 1), _first(step > 1))
     allowed = max(1, int(max_changed * step.size))
     changed = int(np.count_nonzero(step))
     if not (changed <= allowed):
-        return Verdict(
-            False, changed / allowed, _describe(f"{name} codes", got, want, step > 0, f" (allowed {allowed})")
-        )
+        text = _describe(f"{name} codes", got, want, step > 0, f" (allowed {allowed})")
+        return Verdict(False, changed / allowed, text, _first(step > 0))
     return Verdict(True, max(scales.worst, changed / allowed))
 
 
@@ -129,7 +139,8 @@ def reduction(name: str, got: Array, want: Array, terms: Array, c: float, *, eps
     if not (float(ratio.max()) <= 1.0):
         at = int(ratio.argmax())
         text = _describe(name, got, want, ~(ratio <= 1.0), f"; worst at {_place(at, got.shape)}, ")
-        return Verdict(False, float(ratio.max()), f"{text}{err.flat[at]:.3e} where {tol.flat[at]:.3e} is allowed")
+        text += f"{err.flat[at]:.3e} where {tol.flat[at]:.3e} is allowed"
+        return Verdict(False, float(ratio.max()), text, _first(~(ratio <= 1.0)))
     return Verdict(True, float(ratio.max()))
 
 

@@ -230,7 +230,7 @@ class CpuExecutor:
                 pool, index = self._entries(item, place)
                 return np.ascontiguousarray(pool[index])
             case State():
-                return self._state(item, place)[place.seqs]
+                return np.asarray(self._state(item, place)[place.seqs])
 
     def poke(self, handle: int, item: Item, place: Place, data: Data) -> None:
         if isinstance(data, Q8Rows):

@@ -101,6 +101,8 @@ class ReferenceExecutor:
         return np.diff(clock)
 
     def read(self, handle: int, view: View, rows: int) -> np.ndarray:
+        if rows == 0:  # a step without output rows never wrote it
+            return np.empty((0, view.cols), np.float32)
         return np.asarray(self.buffers[view.buffer][:rows, view.offset : view.offset + view.cols], np.float32)
 
     def command_bytes(self, handle: int, rows: int, outs: int) -> int:
@@ -127,9 +129,9 @@ class ReferenceExecutor:
                 return Q8Rows(*quantize_q8(values))
             case Cache(layer, which):
                 with np.errstate(over="ignore"):
-                    return self.cache[layer, which][place.blocks, place.slots].astype(np.float16)
+                    return np.asarray(self.cache[layer, which][place.blocks, place.slots], np.float16)
             case State():
-                return self.states[item][place.seqs].astype(np.float32)
+                return np.asarray(self.states[item][place.seqs], np.float32)
 
     def poke(self, handle: int, item: Item, place: Place, data: Data) -> None:
         if isinstance(data, Q8Rows):

@@ -35,12 +35,14 @@ def reference(env: Any, a: Mapping[str, Any]) -> None:
     env.cache_write(a["k_cache"], a["v_cache"], k, v)
 
 
-def magnitude(env: Any, a: Mapping[str, Any], output: str) -> tuple[Any, float]:
+def magnitude(env: Any, a: Mapping[str, Any], output: str) -> tuple[Any, float] | None:
     """|a cos| + |b sin|; what F16 then loses, the comparison of a cache accounts for."""
-    view = a[output[0]]  # q, or k and v for k_cache and v_cache
+    if output == "v_cache":
+        return None
+    view = a["q" if output == "q" else "k"]
     x = np.abs(env.get(view))
     x = x.reshape(x.shape[0], -1, a["head_dim"])
-    if a["n_rot"] and output != "v_cache":
+    if a["n_rot"]:
         table = np.abs(env.rope_rows(a["rope"]))
         x = np.maximum(*(rotate(x, t, a["n_rot"], bool(a["neox"])) for t in (table, table * [1, -1])))
     return (x.reshape(x.shape[0], -1) if output == "q" else x), 4.0

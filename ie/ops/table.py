@@ -79,11 +79,12 @@ class CountFn:
     args: tuple[str, ...]
 
 
-Magnitude = Callable[[Any, Mapping[str, Any], str], tuple[Any, float]]
+Magnitude = Callable[[Any, Mapping[str, Any], str], tuple[Any, float] | None]
 """How far executors with another order of operations may lie apart: (env, arguments, name of the output) -> (terms, c).
 
 terms, float64 and of the output's shape, is the sum of |terms| that make up each value (for a cache: of the rows that
-the step writes, [rows, heads, dim]); c is as `compare.reduction` wants it. `env` is the reference's environment in
+the step writes, [rows, heads, dim]; for a state: [sequences of the step, *shape]); c is as `compare.reduction` wants
+it. None: the output is a copy and must be the same. `env` is the reference's environment in
 float64. It holds the command's inputs: the command has not run.
 """
 
