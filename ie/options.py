@@ -17,9 +17,14 @@ from .flags import INT_MAX, Kind, Spec
 # What each command is for; the order of the help pages.
 COMMANDS: dict[str, str] = {
     "ie-run": "Generates text with a GGUF model.",
+    "ie-ppl": "Measures how well a GGUF model predicts a text: perplexity, and divergence from another model.",
+    "ie-bench": "Measures how fast a GGUF model reads prompts and generates, as llama-bench does.",
+    "ie-tokenize": "Shows the tokens of a text in the vocabulary of a GGUF file.",
     "ie-doctor": "Says what works on this machine, and what is missing where something does not.",
 }
-GROUPS = ("model", "prompt", "generation", "sampling", "executor", "output", "other")
+GROUPS = ("model", "prompt", "text", "tests", "generation", "sampling", "executor", "output", "other")
+_MODEL_COMMANDS = ("ie-run", "ie-ppl", "ie-bench", "ie-tokenize")
+_ENGINE_COMMANDS = ("ie-run", "ie-ppl", "ie-bench")
 
 EXECUTORS = ("cpu", "reference")
 CPU_ISAS = ("auto", "avx512", "avx2", "portable")
@@ -47,6 +52,7 @@ class Options:
 
     model: str | None = _option(
         None, "-m", "--model", kind="path", metavar="FILE", group="model", positional=True,
+        commands=_MODEL_COMMANDS,
         help="the GGUF file; the first of its parts if it is split. May stand without the flag",
     )  # fmt: skip
     info: bool = _option(
@@ -124,20 +130,22 @@ class Options:
         help="tokens that prompt and answer may have together; 0: auto",
     )  # fmt: skip
     threads: int = _option(
-        0, "-t", "--threads", kind="int", metavar="N", group="executor", lo=-1, hi=1024,
+        0, "-t", "--threads", kind="int", metavar="N", group="executor", lo=-1, hi=1024, commands=("ie-run", "ie-ppl"),
         shown_default="auto: one for each core",
         help="threads of the cpu executor; 0 or -1: auto. The answer does not depend on it",
     )  # fmt: skip
     chunk: int = _option(
-        512, "--chunk", kind="int", metavar="N", group="executor", lo=1, hi=4096,
+        512, "--chunk", kind="int", metavar="N", group="executor", lo=1, hi=4096, commands=_ENGINE_COMMANDS,
         help="most prompt tokens computed in one step. The answer does not depend on it",
     )  # fmt: skip
     executor: str = _option(
         "cpu", "--executor", kind="choice", metavar="NAME", group="executor", choices=EXECUTORS,
+        commands=_ENGINE_COMMANDS,
         help="what computes: the compiled kernels (cpu), or numpy (reference), which defines what is right and is slow",
     )  # fmt: skip
     cpu_isa: str = _option(
         "auto", "--cpu-isa", kind="choice", metavar="NAME", group="executor", choices=CPU_ISAS,
+        commands=_ENGINE_COMMANDS,
         help="instruction set of the cpu executor. The answer does not depend on it",
     )  # fmt: skip
 
@@ -153,6 +161,105 @@ class Options:
         None, "--dump-logits", kind="path", metavar="FILE", group="output",
         help="write the logits of every position, the prompt's included: float32 [positions, vocabulary] if the name"
         " ends in .npy, else a text line `position token logit0 logit1 …` for each",
+    )  # fmt: skip
+
+    text_file: str | None = _option(
+        None, "-f", "--file", kind="path", metavar="FILE", group="text", commands=("ie-ppl",),
+        help="the text, without one newline at its end; - is the standard input. With --kl-divergence it only checks"
+        " that the base file was made from this text",
+    )  # fmt: skip
+    window: int = _option(
+        512, "-c", "--ctx-size", kind="int", metavar="N", group="tests", lo=4, hi=1 << 20, commands=("ie-ppl",),
+        help="tokens of a window; the text must have two of them",
+    )  # fmt: skip
+    chunks: int = _option(
+        -1, "--chunks", kind="int", metavar="N", group="tests", lo=-1, hi=INT_MAX, commands=("ie-ppl",),
+        help="most windows to score; -1: all",
+    )  # fmt: skip
+    first: int = _option(
+        -1, "--first", kind="int", metavar="N", group="tests", lo=-1, hi=INT_MAX, commands=("ie-ppl",),
+        shown_default="half the window",
+        help="position in a window, from 0, whose prediction is the first to count",
+    )  # fmt: skip
+    stride: int = _option(
+        0, "--stride", "--ppl-stride", kind="int", metavar="N", group="tests", lo=0, hi=1 << 20, commands=("ie-ppl",),
+        help="windows overlap: each begins N tokens after the one before, is N/2 longer than -c says, and counts its"
+        " last N predictions; 0: off",
+    )  # fmt: skip
+    kl_base: str | None = _option(
+        None, "--kl-divergence-base", "--save-all-logits", kind="path", metavar="FILE", group="tests",
+        commands=("ie-ppl",),
+        help="write the model's log-probabilities to this file; with --kl-divergence read them from it. The format is"
+        " that of llama-perplexity",
+    )  # fmt: skip
+    kl_divergence: bool = _option(
+        False, "--kl-divergence", kind="bool", group="tests", commands=("ie-ppl",),
+        help="compare this model with the one that wrote the base file, on the text stored there",
+    )  # fmt: skip
+
+    bench_prompt: tuple[int, ...] = _option(
+        (512,), "-p", "--n-prompt", kind="counts", metavar="N,…", group="tests", lo=0, hi=1 << 24,
+        commands=("ie-bench",), shown_default="512",
+        help="tests that read a prompt of N tokens, one test for each N; 0: none",
+    )  # fmt: skip
+    bench_gen: tuple[int, ...] = _option(
+        (128,), "-n", "--n-gen", kind="counts", metavar="N,…", group="tests", lo=0, hi=1 << 24,
+        commands=("ie-bench",), shown_default="128",
+        help="tests that generate N tokens, one test for each N; 0: none",
+    )  # fmt: skip
+    bench_pair: tuple[tuple[int, int], ...] = _option(
+        (), "-pg", kind="pair", metavar="P,N", group="tests", lo=0, hi=1 << 24, commands=("ie-bench",),
+        repeatable=True, help="a test that reads P tokens and then generates N. May be repeated",
+    )  # fmt: skip
+    bench_depth: tuple[int, ...] = _option(
+        (0,), "-d", "--n-depth", kind="counts", metavar="N,…", group="tests", lo=0, hi=1 << 24,
+        commands=("ie-bench",), shown_default="0",
+        help="tokens that are there before a test begins, not timed; every test is done at every depth",
+    )  # fmt: skip
+    repetitions: int = _option(
+        5, "-r", "--repetitions", kind="int", metavar="N", group="tests", lo=1, hi=1000, commands=("ie-bench",),
+        help="how often each test is timed",
+    )  # fmt: skip
+    warmup: bool = _option(
+        True, "--warmup", kind="bool", group="tests", off_flags=("--no-warmup",), commands=("ie-bench",),
+        help="do each test once without timing it",
+    )  # fmt: skip
+    delay: int = _option(
+        0, "--delay", kind="int", metavar="SECONDS", group="tests", lo=0, hi=86400, commands=("ie-bench",),
+        help="wait before each test, so that the machine cools down",
+    )  # fmt: skip
+    bench_threads: tuple[int, ...] = _option(
+        (0,), "-t", "--threads", kind="counts", metavar="N,…", group="executor", lo=0, hi=1024,
+        commands=("ie-bench",), shown_default="auto: one for each core",
+        help="threads of the cpu executor; every test is done with each number; 0: auto",
+    )  # fmt: skip
+    output: str = _option(
+        "md", "-o", "--output", kind="choice", metavar="FORMAT", group="output", commands=("ie-bench",),
+        choices=("md", "json", "jsonl", "csv"), help="how to print the results",
+    )  # fmt: skip
+
+    tokenize_text: str | None = _option(
+        None, "-p", "--prompt", kind="text", metavar="TEXT", group="text", commands=("ie-tokenize",), help="the text"
+    )  # fmt: skip
+    tokenize_file: str | None = _option(
+        None, "-f", "--file", kind="path", metavar="FILE", group="text", commands=("ie-tokenize",),
+        help="read the text from a file, every byte of it; - is the standard input",
+    )  # fmt: skip
+    bos: bool = _option(
+        True, "--bos", kind="bool", group="text", off_flags=("--no-bos",), commands=("ie-tokenize",),
+        help="add the tokens that the vocabulary puts at the beginning and the end of a text, if it does",
+    )  # fmt: skip
+    parse_special: bool = _option(
+        True, "--parse-special", kind="bool", group="text", off_flags=("--no-parse-special",),
+        commands=("ie-tokenize",), help="read the names of special tokens in the text as these tokens",
+    )  # fmt: skip
+    ids: bool = _option(
+        False, "--ids", kind="bool", group="output", commands=("ie-tokenize",),
+        help="print a list of ids on one line instead of id and piece on a line each",
+    )  # fmt: skip
+    show_count: bool = _option(
+        False, "--show-count", kind="bool", group="output", commands=("ie-tokenize",),
+        help="print the number of tokens after them",
     )  # fmt: skip
 
     verbose: bool = _option(
@@ -222,6 +329,17 @@ Without -p, -f, --tokens or --tokens-file the prompt is read from the standard i
 conversation starts instead. Text goes to stdout as it comes, everything else to stderr. `--flag=VALUE` works, and
 so does `_` for `-` inside a flag. Exit status: 0 also when the reader of a pipe leaves early (`| head -1`); 1 after
 an error, which is one line on stderr; 130 after Ctrl-C.""",
+    "ie-ppl": """\
+The text is cut into windows of -c tokens; each is read from an empty cache, and the predictions of its second half
+count. stdout gets the value so far after each window and a final estimate, exp of the mean loss, with its standard
+error. The same text, window and rule for the first token make values comparable, also with those of llama.cpp.
+Exit status: 1 after an error, which is one line on stderr, as when the text is too short; 130 after Ctrl-C.""",
+    "ie-bench": """\
+Tokens are random and nothing is sampled. A rate is the mean of the repetitions and their standard deviation. GB/s are
+the weights that generation reads, beside what this machine was measured to read from memory. Lists of N give every
+combination; 1-8 is a range, 1-8+2 one with a step, 16-256*2 one with a factor. Exit status: 1 after an error.""",
+    "ie-tokenize": """\
+The file may be a vocabulary without a model. Exit status: 1 after an error, which is one line on stderr.""",
     "ie-doctor": """\
 Exit status: 1 when something that should work here does not (FAIL), else 0.""",
 }
@@ -232,6 +350,20 @@ _EXAMPLES = {
         ("ask one question", 'ie-run model.gguf -cnv -st -p "Name three primary colours."'),
         ("a prompt from a pipe", "git diff | ie-run model.gguf -cnv -sys 'Summarise this change.'"),
         ("what is in the file", "ie-run model.gguf --info"),
+    ),
+    "ie-ppl": (
+        ("the first 8 windows", "ie-ppl model.gguf -f text.txt --chunks 8"),
+        ("keep what a model says …", "ie-ppl big.gguf -f text.txt --kl-divergence-base big.kld"),
+        ("… and compare another", "ie-ppl small.gguf --kl-divergence --kl-divergence-base big.kld"),
+    ),
+    "ie-bench": (
+        ("512 tokens read, 128 generated", "ie-bench model.gguf"),
+        ("generation after long texts", "ie-bench model.gguf -p 0 -n 32 -d 0,1024,4096"),
+        ("for a script", "ie-bench model.gguf -r 10 -o json"),
+    ),
+    "ie-tokenize": (
+        ("id and piece on a line each", 'ie-tokenize model.gguf -p "Hello world"'),
+        ("the ids of a file", "ie-tokenize model.gguf -f text.txt --ids"),
     ),
     "ie-doctor": (),
 }
