@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,7 @@ from .kv import BLOCK, BlockPool
 from .kv import Sequence as KvSequence
 from .machine import free_memory, this_machine
 from .options import EngineOptions, resolve_context, resolve_threads
+from .program import Program
 from .step import Run, StepInputs
 
 DECODE_ROWS = (1, 2, 4, 8, 16)
@@ -38,6 +39,10 @@ STATE_SLOTS, FEW_STATE_SLOTS = 16, 8
 
 HOST_BYTES = 64 << 20
 """Set aside for Python and its libraries when deciding what fits."""
+
+
+Edit = Callable[[Program], Program]
+"""Turns a model's program into the one to run."""
 
 
 @dataclass
@@ -123,11 +128,13 @@ def choose_context(
 class Engine:
     """See the module docstring. Made by `Engine.open`; close it, or use it as a context manager."""
 
-    def __init__(self, gguf: GgufFile, executor: devices.Executor, options: EngineOptions, progress: Progress) -> None:
+    def __init__(
+        self, gguf: GgufFile, executor: devices.Executor, options: EngineOptions, progress: Progress, edit: Edit
+    ) -> None:
         begin = time.monotonic()
         self.gguf, self.executor = gguf, executor
         self.config = ModelConfig.from_gguf(gguf)
-        draft = blocks.build(gguf, self.config, STATE_SLOTS)
+        draft = edit(blocks.build(gguf, self.config, STATE_SLOTS))
         self.chunk = max(1, options.chunk)
         self.all_rows = max(1, min(self.chunk, LOGITS_BYTES // (4 * self.config.n_vocab)))
         weight_bytes = weights.place(draft.weights()).total
@@ -138,7 +145,7 @@ class Engine:
         self.n_ctx = choose_context(gguf.path, options.n_ctx, self.config, weight_bytes, work, free)
         self.state_slots = choose_slots(self.config, weight_bytes, work, free, self.n_ctx)
         few = self.state_slots not in (0, STATE_SLOTS)
-        self.program = blocks.build(gguf, self.config, self.state_slots) if few else draft
+        self.program = edit(blocks.build(gguf, self.config, self.state_slots)) if few else draft
         n_blocks = -(-self.n_ctx // BLOCK)
         self.pool = BlockPool(n_blocks)
         self.step_inputs = StepInputs(max(self.chunk, DECODE_ROWS[-1]), 1, n_blocks)
@@ -159,15 +166,21 @@ class Engine:
         options: EngineOptions | None = None,
         executor: devices.Executor | None = None,
         progress: Progress | None = None,
+        edit: Edit | None = None,
     ) -> Engine:
-        """Open a model file. `executor` overrides the one that the options name; progress(bytes done, in total)."""
+        """Open a model file. `executor` overrides the one that the options name; progress(bytes done, in total).
+
+        `edit` may shorten the program before anything is loaded (see `narrow`).
+        """
         chosen = options or EngineOptions()
         gguf = GgufFile.open(path)
         try:
             threads = resolve_threads(chosen.threads, this_machine().cores)
             runs = executor or devices.make(chosen.executor, threads, chosen.cpu_isa)
             try:
-                return Engine(gguf, runs, chosen, progress or (lambda done, total: None))
+                return Engine(
+                    gguf, runs, chosen, progress or (lambda done, total: None), edit or (lambda program: program)
+                )
             except BaseException:
                 runs.close()
                 raise
@@ -250,6 +263,8 @@ class Engine:
         seq.advance(n)
         self.stats.steps += 1
         self.stats.rows += n
+        if "logits" not in self.program.outputs:  # a program cut short
+            return np.empty((len(outs), 0), np.float32)
         return self.executor.read(handle, self.program.outputs["logits"], len(outs))
 
     def _handle(self, rows: int, outs: int) -> int:
