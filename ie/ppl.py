@@ -101,31 +101,26 @@ def _check(n_tokens: int, size: int, inside: bool, what: str) -> None:
 
 @dataclass
 class Moments:
-    """Count, sum and sum of squares of values, in float64."""
+    """Count, mean and sum of squared distances from the mean, in float64; equal values have no variance at all."""
 
     count: int = 0
-    total: float = 0.0
-    squares: float = 0.0
+    mean: float = 0.0
+    spread: float = 0.0
 
     def add(self, values: np.ndarray) -> None:
+        """Merges with the moments of `values` (Chan, Golub and LeVeque 1979)."""
         wide = values.astype(np.float64)
-        self.count += len(wide)
-        self.total += float(wide.sum())
-        self.squares += float((wide * wide).sum())
-
-    @property
-    def mean(self) -> float:
-        return self.total / self.count
-
-    @property
-    def variance(self) -> float:
-        """Population variance; rounding below zero is zero."""
-        return max(0.0, self.squares / self.count - self.mean**2)
+        mean = float(wide[0] + (wide - wide[0]).mean())
+        total = self.count + len(wide)
+        apart = mean - self.mean if self.count else 0.0
+        self.spread += float(((wide - mean) ** 2).sum()) + apart**2 * self.count * len(wide) / total
+        self.mean = self.mean + apart * len(wide) / total if self.count else mean
+        self.count = total
 
     @property
     def error(self) -> float:
-        """Standard error of the mean; 0 for one value."""
-        return math.sqrt(self.variance / (self.count - 1)) if self.count > 1 else 0.0
+        """Standard error of the mean, sqrt(population variance / (count - 1)); 0 for one value."""
+        return math.sqrt(self.spread / self.count / (self.count - 1)) if self.count > 1 else 0.0
 
 
 @dataclass
@@ -216,7 +211,7 @@ class Divergence:
 
     q: Perplexity = field(default_factory=Perplexity)
     base: Perplexity = field(default_factory=Perplexity)
-    products: float = 0.0  # sum of loss of q * loss of base
+    apart: Moments = field(default_factory=Moments)  # loss of q - loss of base
     same_top: int = 0
     kl: list[np.ndarray] = field(default_factory=list)  # nats, float32
     delta: list[np.ndarray] = field(default_factory=list)  # Q - P of the token that came, float32
@@ -234,22 +229,20 @@ class Divergence:
         self.same_top += int((scores.logits.argmax(axis=1) == base.argmax(axis=1)).sum())
         self.q.losses.add(losses)
         self.base.losses.add(base_losses)
-        self.products += float((losses * base_losses).sum())
+        self.apart.add(losses - base_losses)
 
     @property
     def count(self) -> int:
         return self.q.losses.count
 
     def _covariance(self) -> float:
-        """Of the two mean losses."""
-        mean = self.products / self.count - self.q.losses.mean * self.base.losses.mean
-        return mean / (self.count - 1) if self.count > 1 else 0.0
+        """Of the two mean losses, from var(a - b) = var(a) + var(b) - 2 cov(a, b)."""
+        return (self.q.losses.error**2 + self.base.losses.error**2 - self.apart.error**2) / 2
 
     @property
     def log_ratio(self) -> Estimate:
         """ln(PPL(Q) / PPL(base)): the losses are of the same tokens, so much of their noise cancels."""
-        variance = self.q.losses.error**2 + self.base.losses.error**2 - 2 * self._covariance()
-        return Estimate(self.q.losses.mean - self.base.losses.mean, math.sqrt(max(0.0, variance)))
+        return Estimate(self.apart.mean, self.apart.error)
 
     @property
     def ratio(self) -> Estimate:
