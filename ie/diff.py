@@ -23,7 +23,7 @@ from .native import ISAS
 from .ops import OPS
 from .ops.table import Arg
 from .program import Cache, Command, Program, State, View
-from .step import OUTS, ROWS, StepInputs
+from .step import OUTS, ROW, ROWS, StepInputs
 
 EPS16 = 2.0**-10
 TINY16 = 2.0**-14
@@ -63,17 +63,28 @@ class Disagreement(DeviceError):
 
 
 def live(step: StepInputs, domain: int) -> int:
-    """Rows, output rows or segments of a step."""
-    return {ROWS: step.n_rows, OUTS: step.n_outs}.get(domain, step.n_segs)
+    """Rows, output rows or segments of a step; 1 for a command on one given row."""
+    return {ROWS: step.n_rows, OUTS: step.n_outs, ROW: 1}.get(domain, step.n_segs)
 
 
-def place_of(step: StepInputs, item: Item, access: str) -> Place:
+def left_out(step: StepInputs, command: Command) -> bool:
+    """Whether a step runs nothing of a command."""
+    return live(step, command.domain) == 0 or bool(command.skippable and step.header["skip"])
+
+
+def rows_of(step: StepInputs, command: Command) -> np.ndarray:
+    """Indices of the step's rows whose positions a command works at."""
+    return np.array([command.row]) if command.domain == ROW else np.arange(step.n_rows)
+
+
+def place_of(step: StepInputs, command: Command, item: Item, access: str) -> Place:
     """The part of `item` that one step reads (access "r") or writes ("w").
 
     A cache is read at every position up to a sequence's last row, and written at the rows' own.
     """
     rows = live(step, item.buffer.domain) if isinstance(item, View) else 0
-    seqs, pos = step.seq[: step.n_rows], step.pos[: step.n_rows]
+    mine = rows_of(step, command)
+    seqs, pos = step.seq[mine], step.pos[mine]
     distinct = np.unique(seqs)
     if access == "r":
         counts = [int(pos[seqs == s].max()) + 1 for s in distinct]
@@ -91,6 +102,11 @@ def items(command: Command, access: str) -> Iterator[tuple[Arg, Item]]:
             yield arg, value
 
 
+def name_of(item: Item) -> str:
+    """What reports call it."""
+    return item.buffer.name if isinstance(item, View) else f"blk.{item.layer}.{item.which}"
+
+
 # ---- judging one output ----
 
 
@@ -103,8 +119,9 @@ class Judge:
     def __init__(self) -> None:
         self.env = ReferenceExecutor("float64")
 
-    def prepare(self, step: StepInputs) -> None:
-        self.env.step = step
+    def prepare(self, step: StepInputs, command: Command) -> None:
+        """Which step and command the next comparisons are about."""
+        self.env.step, self.env.command = step, command
 
     def compare(self, name: str, command: Command, arg: Arg, a: Data, b: Data, as_class: str) -> Verdict:
         """A is what is expected. as_class: exact | elementwise | reduction | q8."""
@@ -170,50 +187,51 @@ class DiffExecutor:
         self.judged: tuple[Executor, ...] = (self.judge.env,) if a.arithmetic != b.arithmetic else ()
         self.steps = self.commands = self.outputs = 0
         self.worst, self.worst_at = 0.0, ""
-        self._handles: list[tuple[int, int]] = []
+        self._handles: list[tuple[int, int, Program]] = []
 
     # ---- as an executor ----
 
     def load(self, *args: Any, **more: Any) -> None:
+        self.program: Program = args[2]
         for executor in (self.a, self.b, *self.judged):
             executor.load(*args, **more)
-        self.program: Program = self.a.program  # type: ignore[attr-defined]
 
-    def bind(self, rows: int, outs: int) -> int:
-        self._handles.append((self.a.bind(rows, outs), self.b.bind(rows, outs)))
+    def bind(self, rows: int, outs: int, program: Program | None = None) -> int:
+        on_a, on_b = self.a.bind(rows, outs, program), self.b.bind(rows, outs, program)
+        self._handles.append((on_a, on_b, program or self.program))
         return len(self._handles) - 1
 
     def run(self, handle: int, step: StepInputs) -> None:
         """One step. Disagreement at the first command whose outputs differ."""
-        for index in range(len(self.program.commands)):
+        for index in range(len(self._handles[handle][2].commands)):
             self.run_command(handle, step, index)
         self.steps += 1
 
     def run_command(self, handle: int, step: StepInputs, index: int) -> None:
         """One command on both, from A's inputs."""
-        command = self.program.commands[index]
-        if live(step, command.domain) == 0:
+        on_a, on_b, program = self._handles[handle]
+        command = program.commands[index]
+        if left_out(step, command):
             return
-        on_a, on_b = self._handles[handle]
         for _, item in items(command, "r"):
-            place = place_of(step, item, "r")
+            place = place_of(step, command, item, "r")
             data = self.a.peek(on_a, item, place)
             self.b.poke(on_b, item, place, data)
             for other in self.judged:
                 other.poke(0, item, place, data)
         self.a.run_command(on_a, step, index)
         self.b.run_command(on_b, step, index)
-        self.judge.prepare(step)
+        self.judge.prepare(step, command)
         as_class = class_for(self.a, self.b, OPS[command.op].tolerance)
         for arg, item in items(command, "w"):
-            place = place_of(step, item, "w")
+            place = place_of(step, command, item, "w")
             a, b = self.a.peek(on_a, item, place), self.b.peek(on_b, item, place)
             verdict = self.judge.compare(arg.name, command, arg, a, b, as_class)
             if not verdict:
-                raise self._disagreement(step, index, arg, item, a, b, verdict)
+                raise self._disagreement(step, program, index, arg, item, a, b, verdict)
             self.outputs += 1
             if verdict.worst > self.worst:
-                self.worst, self.worst_at = verdict.worst, f"{narrow.describe(self.program, index)}, {arg.name}"
+                self.worst, self.worst_at = verdict.worst, f"{narrow.describe(program, index)}, {arg.name}"
             if self.a.arithmetic == "float64":  # go on from what was handed over, not from more digits of it
                 self.a.poke(on_a, item, place, a)
         self.commands += 1
@@ -235,6 +253,7 @@ class DiffExecutor:
         return self.a.command_bytes(self._handles[handle][0], rows, outs)
 
     def memory(self) -> dict[str, int]:
+        """Bytes of both."""
         both = [(name, e.memory()) for name, e in zip(self.names, (self.a, self.b), strict=True)]
         return {f"{name}: {what}": n for name, memory in both for what, n in memory.items()}
 
@@ -245,18 +264,27 @@ class DiffExecutor:
     # ---- reports ----
 
     def _disagreement(
-        self, step: StepInputs, index: int, arg: Arg, item: Item, a: Data, b: Data, verdict: Verdict
+        self,
+        step: StepInputs,
+        program: Program,
+        index: int,
+        arg: Arg,
+        item: Item,
+        a: Data,
+        b: Data,
+        verdict: Verdict,
     ) -> Disagreement:
-        command = self.program.commands[index]
+        command = program.commands[index]
         at, values = _first(a, b, verdict)
-        row = int(step.out_row[at[0]]) if isinstance(item, View) and item.buffer.domain == OUTS else at[0]
+        outs = isinstance(item, View) and item.buffer.domain == OUTS
+        row = int(step.out_row[at[0]] if outs else rows_of(step, command)[0 if isinstance(item, State) else at[0]])
         position = -1 if isinstance(item, State) else int(step.pos[row])
         found = Difference(
             command=index,
             op=command.op,
             layer=command.layer,
             output=arg.name,
-            buffer=item.buffer.name if isinstance(item, View) else f"blk.{item.layer}.{item.which}",
+            buffer=name_of(item),
             step=self.steps,
             first_position=int(step.pos[0]),
             rows=step.n_rows,

@@ -22,7 +22,7 @@ COMMANDS: dict[str, str] = {
     "ie-tokenize": "Shows the tokens of a text in the vocabulary of a GGUF file.",
     "ie-doctor": "Says what works on this machine, and what is missing where something does not.",
 }
-GROUPS = ("model", "prompt", "text", "tests", "generation", "sampling", "executor", "output", "other")
+GROUPS = ("model", "prompt", "text", "tests", "generation", "sampling", "executor", "output", "debugging", "other")
 _MODEL_COMMANDS = ("ie-run", "ie-ppl", "ie-bench", "ie-tokenize")
 _ENGINE_COMMANDS = ("ie-run", "ie-ppl", "ie-bench")
 
@@ -36,6 +36,17 @@ def _option(default: Any, *flags: str, kind: Kind, help: str, group: str, **more
 
 
 @dataclass(frozen=True)
+class DraftOptions:
+    """How the MTP block drafts. None of it changes the output, only how fast it comes."""
+
+    depth: int = 3  # most drafts of one chain
+    p_min: float = 0.6  # a draft less likely than this ends the chain
+    vocabulary: int = 131072  # first tokens that drafts are chosen from; 0: all
+    q4_head: bool = True  # read drafts from a Q4_0 copy of the output matrix
+    file: str | None = None  # a GGUF file that holds the block, when the model's own does not
+
+
+@dataclass(frozen=True)
 class EngineOptions:
     """What the engine needs to know: the part of the options that decides memory and executor."""
 
@@ -44,6 +55,7 @@ class EngineOptions:
     chunk: int = 512  # most prompt tokens in one step
     executor: str = "cpu"
     cpu_isa: str = "auto"
+    draft: DraftOptions | None = None  # set: prepare the MTP block, if there is one, for drafting
 
 
 @dataclass(frozen=True)
@@ -260,6 +272,26 @@ class Options:
     show_count: bool = _option(
         False, "--show-count", kind="bool", group="output", commands=("ie-tokenize",),
         help="print the number of tokens after them",
+    )  # fmt: skip
+
+    diff: str | None = _option(
+        None, "--diff", kind="text", metavar="A,B", group="debugging",
+        help="run every command on two executors, B with A's inputs, and print the first output that differs by more"
+        " than rounding; exit status 1 if there is one. Executors: cpu, reference, reference-float64; cpu:avx2,"
+        " cpu:threads=1 and the like for a variant. After the prompt come -n tokens, 4 by default",
+    )  # fmt: skip
+    stop_after: str | None = _option(
+        None, "--stop-after", kind="text", metavar="OP[:LAYER]", group="debugging",
+        help="end the program after this command, the first of its op (in that layer) or the one with this index, and"
+        " print statistics of its output instead of text",
+    )  # fmt: skip
+    layers: int = _option(
+        0, "--layers", kind="int", metavar="N", group="debugging", lo=0, hi=INT_MAX, shown_default="all",
+        help="run the first N layers only; 0: all. The text is that of the shortened model",
+    )  # fmt: skip
+    trace: str | None = _option(
+        None, "--trace", kind="path", metavar="FILE", group="debugging",
+        help="write a line of CSV for each command of each step: phase, op, layer, tiles, bytes, flops, microseconds",
     )  # fmt: skip
 
     verbose: bool = _option(

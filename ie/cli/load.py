@@ -15,6 +15,7 @@ from ..engine import Engine, measured_bandwidth
 from ..generate import generate
 from ..options import Options
 from ..sample import Sampler, SamplerParams
+from . import inspect
 from .session import SamplerLike, Session
 
 PATIENCE = 0.7  # seconds without a word before the progress of loading is shown
@@ -56,7 +57,8 @@ def load(chosen: Options) -> Session:
     asked = chosen.engine()
     progress = Progress()
     try:
-        engine = Engine.open(chosen.model, asked, progress=progress)
+        inspection = inspect.prepare(chosen)
+        engine = Engine.open(chosen.model, asked, executor=inspection.executor, progress=progress, edit=inspection.edit)
     finally:
         progress.close()
     stats = engine.stats
@@ -88,4 +90,5 @@ def load(chosen: Options) -> Session:
             ),
             f"context {engine.n_ctx:,} tokens" + (" (auto)" if asked.n_ctx == 0 else ""),
         ),
+        inspection=inspection,
     )

@@ -21,7 +21,7 @@ from .console import INTERRUPTED, OK, Console
 from .dump import LogitsDump
 from .session import Loader, Session, fresh_seed
 from .summary import Timing, summary
-from .task import Task, as_text, flag_of, parse_ids, plan, read_prompt
+from .task import Task, as_text, examines, flag_of, parse_ids, plan, read_prompt
 
 COMMAND = "ie-run"
 
@@ -51,6 +51,8 @@ def _main(console: Console, argv: Sequence[str], loader: Loader | None) -> int:
     try:
         for note in (*session.notes, f"seed {seed}" + (" (random)" if chosen.seed < 0 else "")):
             console.note(note)
+        for note in session.inspection.notes if session.inspection else ():
+            console.line(note)
         if session.engine.n_ctx > session.trained_context:
             console.line(f"note: the model was made for a context of {session.trained_context:,} tokens, not more")
         run = Run(console, chosen, task, session, seed)
@@ -100,6 +102,10 @@ class Run:
         """One answer, or with -n 0 none."""
         ids = self._chat_ids(data) if self.task.chat else self._raw_ids(data)
         check_length(len(ids), self.session)
+        if examines(self.chosen):
+            from .inspect import examine
+
+            return examine(self.console, self.session, ids, self.chosen)
         self._check_text()
         if self.chosen.dump_logits is None:
             return OK if self.chosen.n_predict == 0 else self._answer(data, ids, None)

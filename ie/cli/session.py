@@ -18,6 +18,7 @@ from ..options import Options
 
 if TYPE_CHECKING:
     from ..tokenizer import Tokenizer
+    from .inspect import Inspection
 
 Logits = NDArray[np.float32]
 
@@ -64,6 +65,7 @@ class Session:
     bandwidth: Callable[[], float]  # bytes/s this machine reads; measured once, then remembered
     trained_context: int
     notes: tuple[str, ...] = ()
+    inspection: Inspection | None = None  # what --diff, --stop-after, --layers or --trace changed
 
 
 Loader = Callable[[Options], Session]

@@ -20,6 +20,8 @@ MAX_PROMPT_BYTES = 64 << 20
 Source = Literal["prompt", "file", "tokens", "tokens_file", "stdin", "none"]
 _FLAG = {"prompt": "-p", "file": "-f", "tokens": "--tokens", "tokens_file": "--tokens-file"}
 # Options that have a meaning next to --info.
+# Options that a run which prints findings in place of text has no use for.
+_TEXT_FIELDS = {"print_ids": "--print-ids", "dump_logits": "--dump-logits"}
 _INFO_FIELDS = {"info", "model", "verbose"}
 
 
@@ -51,9 +53,32 @@ def plan(chosen: Options, stdin_is_terminal: bool) -> Task:
     if goes_on and (chosen.dump_logits is not None or chosen.print_ids):
         flag = "--dump-logits" if chosen.dump_logits is not None else "--print-ids"
         raise OptionError(f"{flag} is for a single answer, not for a conversation: add -st, or give a prompt with -p")
+    _check_examination(chosen, goes_on)
     if goes_on and chosen.n_predict == 0:
         raise OptionError("-n 0 leaves nothing to say in a conversation")
     return Task(source, chat, interactive=goes_on)
+
+
+def examines(chosen: Options) -> bool:
+    """Whether the run prints findings in place of text."""
+    return chosen.diff is not None or chosen.stop_after is not None
+
+
+def _check_examination(chosen: Options, goes_on: bool) -> None:
+    flag = "--diff" if chosen.diff is not None else "--stop-after"
+    if chosen.diff is not None and "executor" in chosen.given:
+        raise OptionError("--diff names its executors itself: leave out --executor")
+    if chosen.diff is not None and chosen.trace is not None:
+        raise OptionError("--trace times one executor, --diff runs two: leave out one of them")
+    if not examines(chosen):
+        return
+    for name, other in _TEXT_FIELDS.items():
+        if name in chosen.given:
+            raise OptionError(f"{flag} prints what it finds and no text: leave out {other}")
+    if goes_on:
+        raise OptionError(f"{flag} is for a single answer, not for a conversation: add -st, or give a prompt with -p")
+    if chosen.stop_after is not None and chosen.n_predict > 0:
+        raise OptionError("--stop-after ends before there are logits, so nothing is generated: leave out -n")
 
 
 def _source(chosen: Options, stdin_is_terminal: bool) -> Source:

@@ -29,7 +29,7 @@ void ie_pool_destroy(ie_pool *pool);
 /* ---- programs: addresses of `n_cmds` commands (256 bytes each) and of n_stages + 1 int32 stage starts ---- */
 typedef struct { uint64_t cmds; uint64_t stage_start; int32_t n_cmds; int32_t n_stages; } ie_program;
 int ie_run(ie_pool *pool, const ie_program *program, uint64_t step);
-/* The same, with a clock: nanoseconds at which each stage began and the last one ended, n_stages + 1 values. */
+/* The same, with a clock: nanoseconds at the start and when each stage was done with, n_stages + 1 values. */
 int ie_run_timed(ie_pool *pool, const ie_program *program, uint64_t step, int64_t *clock);
 
 /* ---- weights: GGUF rows of k values to the interleaved layout, split over the pool ---- */

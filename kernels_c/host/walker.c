@@ -34,7 +34,7 @@ typedef struct {
     const int32_t *stage_start;
     const ie_step *step;
     int n_stages;
-    int64_t *clock; /* when each stage began, or NULL */
+    _Atomic int64_t *clock; /* NULL, or when each stage was done with, from [1] on */
     /* Tiles taken of a stage. Two counters in turn: thread 0 clears one after the barrier behind its stage, and
      * the stage after next, which uses it again, cannot begin before thread 0 reaches the next barrier. */
     _Alignas(64) _Atomic int64_t taken[2];
@@ -72,14 +72,24 @@ static int64_t nanoseconds(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+/* The last thread to be done with a stage says when. Nobody waits here, and a thread that wakes up late from the
+ * barrier does not lengthen the stage that it missed. */
+static void stamp(_Atomic int64_t *at)
+{
+    const int64_t now = nanoseconds();
+    int64_t seen = atomic_load(at);
+    while (seen < now && !atomic_compare_exchange_weak(at, &seen, now))
+        ;
+}
+
 static void walk_thread(void *arg, int thread)
 {
     walk *w = arg;
     const int threads = ie_pool_threads(w->pool);
     for (int s = 0; s < w->n_stages; s++) {
-        if (w->clock && thread == 0)
-            w->clock[s] = nanoseconds();
         run_stage(w, s, &w->taken[s % 2]);
+        if (w->clock)
+            stamp(&w->clock[s + 1]);
         if (s + 1 == w->n_stages)
             break; /* ie_pool_run waits for everybody; the counter may still be in use */
         if (threads > 1)
@@ -91,13 +101,14 @@ static void walk_thread(void *arg, int thread)
 
 int ie_run_timed(ie_pool *pool, const ie_program *program, uint64_t step, int64_t *clock)
 {
-    walk w = {.pool = pool, .kernels = kernels_of(ie_pool_isa(pool)), .n_stages = program->n_stages, .clock = clock};
+    walk w = {.pool = pool, .kernels = kernels_of(ie_pool_isa(pool)), .n_stages = program->n_stages};
+    w.clock = (_Atomic int64_t *)clock;
     w.cmds = (const ie_cmd *)(uintptr_t)program->cmds;
     w.stage_start = (const int32_t *)(uintptr_t)program->stage_start;
     w.step = (const ie_step *)(uintptr_t)step;
+    for (int s = 0; clock && s <= program->n_stages; s++)
+        clock[s] = nanoseconds();
     ie_pool_run(pool, walk_thread, &w);
-    if (clock)
-        clock[program->n_stages] = nanoseconds(); /* ie_pool_run has waited for everybody */
     return 0;
 }
 
