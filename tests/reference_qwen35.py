@@ -80,7 +80,14 @@ class Qwen35(Model):
     def convolved(self, m: F64, taps: F64) -> F64:
         """Causal depth-wise convolution and SiLU of m [T, C] with taps [C, K], the last of which is the present."""
         past = np.concatenate([np.zeros((self.taps - 1, m.shape[1])), m])
-        return silu(sum(past[i : i + len(m)] * taps[:, i] for i in range(self.taps)))
+        out = np.zeros_like(m)
+        for i in range(self.taps):
+            out += past[i : i + len(m)] * taps[:, i]
+        return silu(out)
+
+    def key_heads(self) -> np.ndarray[Any, Any]:
+        """The key head that each value head uses."""
+        return np.arange(self.n_v_heads) % self.n_k_heads
 
     def l2(self, x: F64) -> F64:
         out: F64 = x / np.sqrt((x * x).sum(axis=-1, keepdims=True) + self.eps)
@@ -90,7 +97,7 @@ class Qwen35(Model):
         p, t, d, hk, hv = f"blk.{layer}.", len(u), self.d_state, self.n_k_heads, self.n_v_heads
         mixed = self.convolved(self.linear(u, p + "attn_qkv"), self.w[p + "ssm_conv1d.weight"])
         q, k, v = np.split(mixed, [hk * d, 2 * hk * d], axis=1)
-        pair = np.arange(hv) % hk
+        pair = self.key_heads()
         q = self.l2(q.reshape(t, hk, d))[:, pair]
         k = self.l2(k.reshape(t, hk, d))[:, pair]
         v = v.reshape(t, hv, d)

@@ -13,7 +13,7 @@ from tiny_models.vocab import VOCABS
 
 _FLAGS = ("tied", "fused_qkv", "fused_gate_up")
 _TUPLES = ("recurrent_layers", "rope_sections")
-_FLOATS = ("rope_base", "rope_factor", "eps", "softcap")
+_FLOATS = ("rope_base", "rope_factor", "eps", "softcap", "agreement")
 
 
 def _formats(text: str) -> dict[str, str]:

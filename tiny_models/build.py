@@ -78,7 +78,7 @@ def _stored(spec: TensorSpec, fmt: str, seed: int) -> np.ndarray[Any, Any]:
     if spec.values is not None:
         return np.asarray(spec.values, np.float32)
     rows = int(np.prod(spec.shape[1:], dtype=np.int64))
-    data = encode(seed, spec.name, rows, spec.shape[0], fmt, spec.mean, spec.std)
+    data = encode(seed, spec.name, rows, spec.shape[0], fmt, spec.mean, spec.std, spec.diag)
     return data[0] if len(spec.shape) == 1 else data
 
 

@@ -34,7 +34,9 @@ class Shape:
     attention (0: no key, so every fourth), unless `recurrent_layers` (1 = Gated DeltaNet) says which. Their Gated
     DeltaNet has `n_k_heads` key heads and `n_v_heads` value heads of `d_state`, and `conv_kernel` taps. `n_rot` of a
     head's coordinates turn (default a quarter), `rope_sections` are the four pair counts. qwen35moe: `n_expert`
-    experts of width `n_ff_exp`, `n_expert_used` of them per token, and a shared one of `n_ff_shexp`.
+    experts of width `n_ff_exp`, `n_expert_used` of them per token, and a shared one of `n_ff_shexp`. A positive
+    `agreement` makes both trunk and MTP block follow the last token's embedding, so that drafts are accepted now and
+    then; 0 leaves them unrelated.
     """
 
     arch: str = "llama"
@@ -72,6 +74,7 @@ class Shape:
     n_ff_exp: int = 32
     n_ff_shexp: int = 64
     fused_gate_up: bool = False
+    agreement: float = 0.0
 
     @property
     def row(self) -> Arch:
@@ -259,7 +262,7 @@ def tensors(s: Shape, part: str = "all") -> Iterator[TensorSpec]:
     every token predicting itself.
     """
     e = s.n_embd
-    stream = 2.0 / math.sqrt(e) if s.tied else 1.0
+    stream = 2.0 / math.sqrt(e) if s.tied else 1.0 + s.agreement
     embed_std = stream / math.sqrt(e) if s.row.embed_scaled else stream
     head_mean = LOGIT_STD / (embed_std * math.sqrt(e)) if s.tied else 1.0
     yield TensorSpec("token_embd.weight", (e, s.n_vocab), embed_std)

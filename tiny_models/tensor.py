@@ -23,7 +23,7 @@ class TensorSpec:
     """One tensor to make: GGUF name and shape (fastest first), mean and standard deviation of its elements.
 
     `values`, when given, are the exact F32 elements (RoPE factors); the tensor is then not random. `f32` marks a
-    matrix that files always store as F32, as they do vectors.
+    matrix that files always store as F32, as they do vectors. `diag` is added where row and column are equal.
     """
 
     name: str
@@ -32,6 +32,7 @@ class TensorSpec:
     mean: float = 0.0
     values: tuple[float, ...] | None = None
     f32: bool = False
+    diag: float = 0.0
 
 
 def matrix(name: str, n_in: int, n_out: int, gain: float = GAIN) -> TensorSpec:

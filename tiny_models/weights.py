@@ -82,10 +82,13 @@ def normal(seed: int, name: str, n: int) -> np.ndarray[Any, np.dtype[np.float32]
     return (centred / math.sqrt((65536.0**2 - 1) / 3)).astype(np.float32)
 
 
-def encode(seed: int, name: str, rows: int, cols: int, fmt: str, mean: float, std: float) -> np.ndarray[Any, Any]:
+def encode(
+    seed: int, name: str, rows: int, cols: int, fmt: str, mean: float, std: float, diag: float = 0.0
+) -> np.ndarray[Any, Any]:
     """Random tensor [rows, cols] as stored: float32/float16 values, or uint8 [rows, bytes of a row].
 
-    ValueError when a row is not a whole number of blocks.
+    diag is added on the diagonal that starts at the first element. ValueError when a row is not a whole number of
+    blocks, or when a diagonal is wanted in a format whose blocks are random bytes.
     """
     from gguf.constants import GGMLQuantizationType
     from gguf.quants import quantize
@@ -94,8 +97,11 @@ def encode(seed: int, name: str, rows: int, cols: int, fmt: str, mean: float, st
     if cols % block:
         raise ValueError(f"tensor {name}: rows of {cols} elements cannot hold {fmt} blocks of {block}")
     if fmt in _RANDOM or fmt in ("IQ1_M", "NVFP4", "Q1_0", "Q2_0"):
+        if diag:
+            raise ValueError(f"tensor {name}: {fmt} blocks are random here and cannot hold a diagonal")
         return _random_blocks(seed, name, rows * cols // block, size, fmt, std).reshape(rows, cols // block * size)
     values = (mean + std * normal(seed, name, rows * cols)).astype(np.float32).reshape(rows, cols)
+    np.einsum("ii->i", values[: min(rows, cols), : min(rows, cols)])[:] += np.float32(diag)
     if fmt == "F32":
         return values
     if fmt == "F16":
