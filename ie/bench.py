@@ -1,0 +1,146 @@
+"""How fast a model reads prompts and generates: the measurements of llama-bench.
+
+Owns: which tests a command line asks for, what is inside and outside of the time, and the statistics. Works on anything
+that has the engine's `new_sequence` and `forward`. Does not own the engine's opening or any wording of results.
+
+A test of P prompt tokens and N generated ones after D tokens of depth: the depth is fed untimed; then P random ids are
+fed, with logits for the last alone, and N times one random id, with its logits. Nothing is sampled or tokenised. The
+rate of a repetition is (P + N) / time; reported are the mean of the rates and their sample standard deviation.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+
+class Model(Protocol):
+    """What is needed of an engine."""
+
+    @property
+    def n_vocab(self) -> int: ...
+    def new_sequence(self) -> Any: ...
+    def forward(self, seq: Any, tokens: Sequence[int], want: Any) -> np.ndarray: ...
+
+
+@dataclass(frozen=True)
+class Test:
+    """One thing to measure."""
+
+    n_prompt: int
+    n_gen: int
+    n_depth: int = 0
+
+    @property
+    def label(self) -> str:
+        """pp512, tg128 or pp512+tg128, and after it the depth."""
+        parts = [f"pp{self.n_prompt}"] * (self.n_prompt > 0) + [f"tg{self.n_gen}"] * (self.n_gen > 0)
+        return "+".join(parts) + (f" @ d{self.n_depth}" if self.n_depth else "")
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of context that the test takes."""
+        return self.n_prompt + self.n_gen + self.n_depth
+
+
+def plan(
+    prompts: Iterable[int], gens: Iterable[int], pairs: Iterable[tuple[int, int]], depths: Iterable[int]
+) -> list[Test]:
+    """At every depth: each prompt, each generation, each pair. What has no tokens to time is left out."""
+    shapes = [*((p, 0) for p in prompts), *((0, n) for n in gens), *pairs]
+    return [Test(p, n, depth) for depth in depths for p, n in shapes if p + n > 0]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Times of the repetitions of one test, in ns."""
+
+    test: Test
+    ns: tuple[int, ...]
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """Tokens per second of each repetition."""
+        return tuple(1e9 * (self.test.n_prompt + self.test.n_gen) / ns for ns in self.ns)
+
+    @property
+    def rate(self) -> tuple[float, float]:
+        """Mean of the rates and sample standard deviation."""
+        return mean_and_deviation(self.rates)
+
+    @property
+    def duration(self) -> tuple[float, float]:
+        """The same of the times, in ns."""
+        return mean_and_deviation(self.ns)
+
+
+def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
+    """Arithmetic mean and sample standard deviation (n - 1); 0 for a single value."""
+    mean = math.fsum(values) / len(values)
+    if len(values) < 2:
+        return mean, 0.0
+    return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+
+
+def weight_rate(samples: Samples, weight_bytes: int) -> float | None:
+    """Bytes of weights read in a second of generation; None where prompt tokens are part of the time."""
+    return None if samples.test.n_prompt else weight_bytes * samples.rate[0]
+
+
+def measure(
+    model: Model,
+    test: Test,
+    *,
+    repetitions: int,
+    warmup: bool = True,
+    bos: int | None = None,
+    seed: int = 0,
+    clock: Callable[[], int] = time.perf_counter_ns,
+) -> Samples:
+    """Times one test. `bos` begins prompt and generation where the model's texts begin with it; `clock` gives ns."""
+    rng = np.random.default_rng(seed)
+
+    def ids(n: int) -> list[int]:
+        found = [int(i) for i in rng.integers(0, model.n_vocab, n)]
+        return [bos, *found[1:]] if found and bos is not None else found
+
+    depth = ids(test.n_depth)
+    seq = model.new_sequence()
+    try:
+        if warmup:
+            _feed(model, seq, ids(test.n_prompt), ids(min(1, test.n_gen)))
+        taken = []
+        for _ in range(repetitions):
+            _rewind(model, seq, depth)
+            prompt, generated = ids(test.n_prompt), ids(test.n_gen)
+            begin = clock()
+            _feed(model, seq, prompt, generated)
+            taken.append(max(1, clock() - begin))
+        return Samples(test, tuple(taken))
+    finally:
+        seq.close()
+
+
+def _feed(model: Model, seq: Any, prompt: list[int], generated: list[int]) -> None:
+    if prompt:
+        model.forward(seq, prompt, "last")
+    for token in generated:
+        model.forward(seq, [token], "last")
+
+
+def _rewind(model: Model, seq: Any, depth: list[int]) -> None:
+    """Leave just the tokens of the depth in the cache. The last is fed anew: a model whose state cannot step back
+    then makes it now, not inside the time."""
+    if list(seq.tokens[: len(depth)]) != depth:
+        seq.truncate(0)
+        if depth:
+            model.forward(seq, depth, "last")
+        return
+    seq.truncate(max(0, len(depth) - 1))
+    if depth:
+        model.forward(seq, depth[-1:], "last")

@@ -1,0 +1,294 @@
+"""`ie-bench`: rates of reading and generating, as llama-bench reports them.
+
+Owns: the forms of the report (llama-bench's columns and JSON keys, with GB/s and the share of the machine's memory
+bandwidth beside them). Does not own how anything is measured (ie/bench.py).
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .. import __version__, options
+from ..bench import Samples, Test, measure, plan, weight_rate
+from ..errors import OptionError
+from ..gguf import GgufFile
+from ..machine import this_machine
+from ..options import Options
+from . import console as console_module
+from .console import OK, Console
+from .session import Loader
+
+COMMAND = "ie-bench"
+BACKENDS = {"cpu": "CPU"}
+
+
+def main(argv: Sequence[str] | None = None, loader: Loader | None = None) -> int:
+    """Entry point; returns the exit status. Tests give a loader of their own."""
+    words = sys.argv[1:] if argv is None else argv
+    return console_module.run(COMMAND, words, lambda console, args: _main(console, args, loader))
+
+
+def _main(console: Console, argv: Sequence[str], loader: Loader | None) -> int:
+    chosen = options.parse(COMMAND, argv)
+    if chosen.help:
+        console.text(options.help_text(COMMAND))
+        return OK
+    if chosen.version:
+        console.text(f"{COMMAND} {__version__}\n")
+        return OK
+    if chosen.model is None:
+        raise OptionError("no model: name a GGUF file, as in: ie-bench model.gguf")
+    tests = plan(chosen.bench_prompt, chosen.bench_gen, chosen.bench_pair, chosen.bench_depth)
+    if not tests:
+        raise OptionError("nothing to measure: -p and -n are 0, and there is no -pg")
+    model = describe(chosen.model)
+    printer = PRINTERS[chosen.output](console.text, chosen)
+    printer.begin()
+    for threads in chosen.bench_threads:
+        for result in _results(console, chosen, tests, threads, model, loader or _default_loader()):
+            printer.add(result)
+    printer.end()
+    return OK
+
+
+def _default_loader() -> Loader:
+    from .load import load
+
+    return load
+
+
+# -- the facts of a result ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What is said of the model file."""
+
+    filename: str
+    kind: str  # architecture, size, most common format
+    size: int  # bytes of tensors
+    params: int
+
+
+def describe(path: str) -> ModelFacts:
+    """Reads the file's tables. IeError, OSError."""
+    with GgufFile.open(path) as gguf:
+        by_format: dict[str, int] = {}
+        params = 0
+        for tensor in gguf.tensors.values():
+            elements = 1
+            for dim in tensor.shape:
+                elements *= dim
+            params += elements
+            by_format[tensor.format.name] = by_format.get(tensor.format.name, 0) + tensor.nbytes
+        common = max(by_format, key=lambda name: by_format[name], default="")
+        arch = gguf.get("general.architecture", "?")
+        return ModelFacts(path, f"{arch} {_short(params)} {common}".strip(), sum(by_format.values()), params)
+
+
+def _short(count: int) -> str:
+    """135M, 1.5B."""
+    return f"{count / 1e9:.1f}B" if count >= 1e9 else f"{count / 1e6:.0f}M"
+
+
+@dataclass(frozen=True)
+class Result:
+    """One line of the report."""
+
+    model: ModelFacts
+    chosen: Options
+    samples: Samples
+    threads: int
+    began: float  # seconds since the epoch
+    weight_bytes: int
+    bandwidth: float  # bytes/s that the machine reads; 0 when not known
+
+    @property
+    def gbs(self) -> float | None:
+        """GB/s of weights read while generating."""
+        found = weight_rate(self.samples, self.weight_bytes)
+        return None if found is None else found / 1e9
+
+    @property
+    def share(self) -> float | None:
+        """That, as a share of what the machine reads."""
+        return None if self.gbs is None or self.bandwidth <= 0 else self.gbs / (self.bandwidth / 1e9)
+
+    @property
+    def backend(self) -> str:
+        return BACKENDS.get(self.chosen.executor, self.chosen.executor)
+
+    def fields(self) -> dict[str, Any]:
+        """llama-bench's keys; those of things that do not exist here have their neutral value. Ours follow."""
+        samples, test = self.samples, self.samples.test
+        (avg_ns, stddev_ns), (avg_ts, stddev_ts) = samples.duration, samples.rate
+        return {
+            "build_commit": f"ie {__version__}",
+            "build_number": 0,
+            "cpu_info": this_machine().cpu_name,
+            "gpu_info": "",
+            "backends": self.backend,
+            "model_filename": self.model.filename,
+            "model_type": self.model.kind,
+            "model_size": self.model.size,
+            "model_n_params": self.model.params,
+            "n_batch": self.chosen.chunk,
+            "n_ubatch": self.chosen.chunk,
+            "n_threads": self.threads,
+            "cpu_mask": "0x0",
+            "cpu_strict": False,
+            "poll": 0,
+            "type_k": "f16",
+            "type_v": "f16",
+            "n_gpu_layers": 0,
+            "split_mode": "none",
+            "main_gpu": 0,
+            "no_kv_offload": False,
+            "flash_attn": True,
+            "tensor_split": "0.00",
+            "use_mmap": True,
+            "embeddings": False,
+            "n_prompt": test.n_prompt,
+            "n_gen": test.n_gen,
+            "n_depth": test.n_depth,
+            "test_time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.began)),
+            "avg_ns": round(avg_ns),
+            "stddev_ns": round(stddev_ns),
+            "avg_ts": round(avg_ts, 6),
+            "stddev_ts": round(stddev_ts, 6),
+            "samples_ns": list(samples.ns),
+            "samples_ts": [round(rate, 6) for rate in samples.rates],
+            "test": test.label,
+            "executor": self.chosen.executor,
+            "cpu_isa": self.chosen.cpu_isa,
+            "weight_bytes": self.weight_bytes,
+            "weight_gbs": None if self.gbs is None else round(self.gbs, 3),
+            "bandwidth_gbs": round(self.bandwidth / 1e9, 3) if self.bandwidth else None,
+            "bandwidth_share": None if self.share is None else round(self.share, 4),
+        }
+
+
+def _results(
+    console: Console, chosen: Options, tests: list[Test], threads: int, model: ModelFacts, loader: Loader
+) -> Iterator[Result]:
+    """Opens the model once for a number of threads, and measures."""
+    context = max(test.tokens for test in tests)
+    session = loader(dataclasses.replace(chosen, ctx_size=context, threads=threads))
+    used = options.resolve_threads(threads, this_machine().cores) if chosen.executor == "cpu" else 1
+    try:
+        for note in session.notes:
+            console.note(note)
+        if context > session.trained_context:
+            console.line(f"note: the model was made for a context of {session.trained_context:,} tokens, not more")
+        bos = session.tokenizer.bos_id if session.tokenizer.add_bos else None
+        bandwidth = session.bandwidth() if chosen.executor == "cpu" else 0.0
+        for test in tests:
+            time.sleep(chosen.delay)
+            console.note(f"measuring {test.label} with {used} thread{'s' if used != 1 else ''}")
+            began = time.time()
+            samples = measure(session.engine, test, repetitions=chosen.repetitions, warmup=chosen.warmup, bos=bos)
+            yield Result(model, chosen, samples, used, began, session.weight_bytes, bandwidth)
+    finally:
+        session.engine.close()
+
+
+# -- the forms of a report ---------------------------------------------------------------------------------------------
+
+Write = Callable[[str], None]
+
+
+class _Printer:
+    """Results are printed as they come."""
+
+    def __init__(self, write: Write, chosen: Options) -> None:
+        self.write, self.chosen, self.count = write, chosen, 0
+
+    def begin(self) -> None:
+        """Before the first result."""
+
+    def add(self, result: Result) -> None:
+        """Print a result."""
+        self.count += 1
+
+    def end(self) -> None:
+        """After the last result."""
+
+
+class Markdown(_Printer):
+    """A table; parameters that are not at their defaults have a column."""
+
+    def __init__(self, write: Write, chosen: Options) -> None:
+        super().__init__(write, chosen)
+        extra = [name for name in ("chunk", "cpu_isa") if getattr(chosen, name) != getattr(Options(), name)]
+        # name, width, value
+        self.columns: list[tuple[str, int, Callable[[Result], str]]] = [
+            ("model", -24, lambda r: r.model.kind),
+            ("size", 10, lambda r: f"{r.model.size / 2**20:.2f} MiB"),
+            ("params", 10, lambda r: f"{r.model.params / 1e6:.2f} M"),
+            ("backend", -9, lambda r: r.backend),
+            ("threads", 7, lambda r: str(r.threads)),
+            *((name, 7, lambda r, name=name: str(getattr(r.chosen, name))) for name in extra),
+            ("test", 14, lambda r: r.samples.test.label),
+            ("t/s", 18, lambda r: "{:.2f} ± {:.2f}".format(*r.samples.rate)),
+            ("GB/s", 6, lambda r: "–" if r.gbs is None else f"{r.gbs:.1f}"),
+            ("of measured", 11, lambda r: "–" if r.share is None else f"{100 * r.share:.0f} %"),
+        ]
+
+    def _row(self, cells: Sequence[str]) -> None:
+        widths = [width for _, width, _ in self.columns]
+        padded = (c.ljust(-w) if w < 0 else c.rjust(w) for c, w in zip(cells, widths, strict=True))
+        self.write(f"| {' | '.join(padded)} |\n")
+
+    def begin(self) -> None:
+        self._row([name for name, _, _ in self.columns])
+        self._row(["-" * abs(width) if width < 0 else "-" * (width - 1) + ":" for _, width, _ in self.columns])
+
+    def add(self, result: Result) -> None:
+        self._row([value(result) for _, _, value in self.columns])
+
+
+class Json(_Printer):
+    """A list of objects."""
+
+    def begin(self) -> None:
+        self.write("[")
+
+    def add(self, result: Result) -> None:
+        text = json.dumps(result.fields(), indent=2, ensure_ascii=False)
+        self.write(("," if self.count else "") + "\n" + "\n".join("  " + line for line in text.splitlines()))
+        super().add(result)
+
+    def end(self) -> None:
+        self.write("\n]\n")
+
+
+class JsonLines(_Printer):
+    """An object a line."""
+
+    def add(self, result: Result) -> None:
+        self.write(json.dumps(result.fields(), ensure_ascii=False) + "\n")
+
+
+class Csv(_Printer):
+    """A line a test, without the single samples."""
+
+    def add(self, result: Result) -> None:
+        row = {name: value for name, value in result.fields().items() if not isinstance(value, list)}
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        if not self.count:
+            writer.writerow(row)
+        writer.writerow(row.values())
+        self.write(text.getvalue())
+        super().add(result)
+
+
+PRINTERS: dict[str, type[_Printer]] = {"md": Markdown, "json": Json, "jsonl": JsonLines, "csv": Csv}
