@@ -29,7 +29,7 @@ class Model(Protocol):
 
 
 @dataclass(frozen=True)
-class Test:
+class Case:
     """One thing to measure."""
 
     n_prompt: int
@@ -50,17 +50,17 @@ class Test:
 
 def plan(
     prompts: Iterable[int], gens: Iterable[int], pairs: Iterable[tuple[int, int]], depths: Iterable[int]
-) -> list[Test]:
+) -> list[Case]:
     """At every depth: each prompt, each generation, each pair. What has no tokens to time is left out."""
     shapes = [*((p, 0) for p in prompts), *((0, n) for n in gens), *pairs]
-    return [Test(p, n, depth) for depth in depths for p, n in shapes if p + n > 0]
+    return [Case(p, n, depth) for depth in depths for p, n in shapes if p + n > 0]
 
 
 @dataclass(frozen=True)
 class Samples:
     """Times of the repetitions of one test, in ns."""
 
-    test: Test
+    test: Case
     ns: tuple[int, ...]
 
     @property
@@ -94,7 +94,7 @@ def weight_rate(samples: Samples, weight_bytes: int) -> float | None:
 
 def measure(
     model: Model,
-    test: Test,
+    test: Case,
     *,
     repetitions: int,
     warmup: bool = True,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import __version__, options
-from ..bench import Samples, Test, measure, plan, weight_rate
+from ..bench import Case, Samples, measure, plan, weight_rate
 from ..errors import OptionError
 from ..gguf import GgufFile
 from ..machine import this_machine
@@ -177,7 +177,7 @@ class Result:
 
 
 def _results(
-    console: Console, chosen: Options, tests: list[Test], threads: int, model: ModelFacts, loader: Loader
+    console: Console, chosen: Options, tests: list[Case], threads: int, model: ModelFacts, loader: Loader
 ) -> Iterator[Result]:
     """Opens the model once for a number of threads, and measures."""
     context = max(test.tokens for test in tests)
@@ -237,7 +237,7 @@ class Markdown(_Printer):
             ("threads", 7, lambda r: str(r.threads)),
             *((name, 7, lambda r, name=name: str(getattr(r.chosen, name))) for name in extra),
             ("test", 14, lambda r: r.samples.test.label),
-            ("t/s", 18, lambda r: "{:.2f} ± {:.2f}".format(*r.samples.rate)),
+            ("t/s", 22, lambda r: "{:.2f} ± {:.2f}".format(*r.samples.rate)),
             ("GB/s", 6, lambda r: "–" if r.gbs is None else f"{r.gbs:.1f}"),
             ("of measured", 11, lambda r: "–" if r.share is None else f"{100 * r.share:.0f} %"),
         ]

@@ -1,0 +1,118 @@
+"""ie-bench on a tiny model: which tests it does, and the forms of its report."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ie.cli import bench
+from tiny_models import make_tiny
+
+# Keys of llama-bench that programs which read its results use.
+KEYS = (
+    "build_commit build_number cpu_info gpu_info backends model_filename model_type model_size model_n_params n_batch"
+    " n_ubatch n_threads cpu_mask cpu_strict poll type_k type_v n_gpu_layers split_mode main_gpu no_kv_offload"
+    " flash_attn tensor_split use_mmap embeddings n_prompt n_gen n_depth test_time avg_ns stddev_ns avg_ts stddev_ts"
+    " samples_ns samples_ts"
+).split()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(make_tiny(tmp_path_factory.mktemp("tiny") / "tiny.gguf", arch="llama", n_ctx=96))
+
+
+@pytest.fixture
+def ie_bench(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+    monkeypatch.setattr("ie.cli.load.measured_bandwidth", lambda threads=None: 33.1e9)
+
+    def call(*argv: Any) -> tuple[int, str, str]:
+        status = bench.main([str(word) for word in argv])
+        out, err = capfdbinary.readouterr()
+        return status, out.decode(), err.decode()
+
+    return call
+
+
+def test_json(ie_bench, model: str) -> None:
+    argv = [model, "-p", "8-16*2", "-n", "3", "-pg", "5,2", "-d", "0,7", "-t", "1,2", "-r", "3", "-o", "json"]
+    status, out, err = ie_bench(*argv)
+    assert (status, err) == (0, "")
+    results = json.loads(out)
+    at_each_depth = [(8, 0), (16, 0), (0, 3), (5, 2)]
+    expected = [(t, d, p, n) for t in (1, 2) for d in (0, 7) for p, n in at_each_depth]
+    assert [(r["n_threads"], r["n_depth"], r["n_prompt"], r["n_gen"]) for r in results] == expected
+    for r in results:
+        assert set(KEYS) <= set(r)
+        assert r["model_filename"] == model and r["model_type"].startswith("llama ") and r["backends"] == "CPU"
+        assert len(r["samples_ns"]) == len(r["samples_ts"]) == 3
+        rates = [1e9 * (r["n_prompt"] + r["n_gen"]) / ns for ns in r["samples_ns"]]
+        assert r["samples_ts"] == pytest.approx(rates, rel=1e-6)
+        assert r["avg_ts"] == pytest.approx(statistics.fmean(rates), rel=1e-6)
+        assert r["stddev_ts"] == pytest.approx(statistics.stdev(rates), rel=1e-4)
+        assert r["avg_ns"] == pytest.approx(statistics.fmean(r["samples_ns"]), abs=1)
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", r["test_time"])
+        if r["n_prompt"]:
+            assert r["weight_gbs"] is r["bandwidth_share"] is None
+        else:
+            assert r["weight_gbs"] == pytest.approx(r["weight_bytes"] * r["avg_ts"] / 1e9, abs=1e-3)
+            assert r["bandwidth_share"] == pytest.approx(r["weight_bytes"] * r["avg_ts"] / 33.1e9, abs=1e-3)
+    assert json.loads(ie_bench(model, "-p", "4", "-n", "0", "-r", "1", "-o", "json")[1])[0]["stddev_ts"] == 0
+
+
+def test_table(ie_bench, model: str) -> None:
+    status, out, _ = ie_bench(model, "-p", "8", "-n", "2", "-r", "2", "-d", "5", "--chunk", "4", "-t", "1")
+    lines = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in out.splitlines()]
+    assert status == 0
+    assert lines[0] == "model|size|params|backend|threads|chunk|test|t/s|GB/s|of measured".split("|")
+    assert all(re.fullmatch("-+:?", cell) for cell in lines[1])
+    assert [line[6] for line in lines[2:]] == ["pp8 @ d5", "tg2 @ d5"]
+    assert all(re.fullmatch(r"\d+\.\d\d ± \d+\.\d\d", line[7]) for line in lines[2:])
+    assert lines[2][8:] == ["–", "–"] and lines[3][9].endswith(" %") and lines[3][4:6] == ["1", "4"]
+    assert len({len(line) for line in out.splitlines()}) == 1
+
+
+def test_json_lines_and_csv(ie_bench, model: str) -> None:
+    argv = [model, "-p", "8", "-n", "2", "-r", "2", "-t", "1"]
+    lines = [json.loads(line) for line in ie_bench(*argv, "-o", "jsonl")[1].splitlines()]
+    rows = list(csv.DictReader(io.StringIO(ie_bench(*argv, "-o", "csv")[1])))
+    assert [r["test"] for r in lines] == [r["test"] for r in rows] == ["pp8", "tg2"]
+    assert set(lines[0]) - set(rows[0]) == {"samples_ns", "samples_ts"}
+    assert float(rows[1]["avg_ts"]) > 0
+
+
+def test_reference(ie_bench, model: str) -> None:
+    status, out, _ = ie_bench(model, "-p", "4", "-n", "1", "-r", "1", "--no-warmup", "--executor", "reference")
+    assert status == 0 and out.count("| reference |") == 2 and out.splitlines()[-1].endswith("          – |")
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ([], "no model: name a GGUF file"),
+        (["MODEL", "-p", "0", "-n", "0"], "nothing to measure"),
+        (["MODEL", "-p", "x"], "-p: expected integers from 0 to"),
+        (["MODEL", "-o", "sql"], "-o: expected md, json, jsonl or csv, got 'sql'"),
+        (["MODEL", "-r", "0"], "-r: expected an integer from 1 to 1000"),
+        (["/nowhere.gguf"], "/nowhere.gguf"),
+    ],
+)
+def test_refused(ie_bench, model: str, argv: list[str], message: str) -> None:
+    status, out, err = ie_bench(*[model if word == "MODEL" else word for word in argv])
+    assert (status, out) == (1, "") and err.startswith("ie-bench: ") and message in err and err.count("\n") == 1
+
+
+def test_the_script_adds_what_makes_a_number_evidence(tmp_path: Path, model: str) -> None:
+    from scripts import bench as script
+
+    found = script.run(Path(model), ["-p", "4", "-n", "1", "-r", "1"])
+    assert found["command"].startswith("ie-bench tiny.gguf -p 4") and found["results"][0]["n_prompt"] == 4
+    assert set(found["machine"]) >= {"cpu", "cores", "arch"}
+    assert found["commit"] == "" or re.fullmatch(r"[0-9a-f]{40}(, with changes)?", found["commit"])
