@@ -62,7 +62,10 @@ class TraceExecutor(WrappedExecutor):
         self.write, self.steps = write, 0
         self._more_prompt = False
         self._costs: dict[int, Costs] = {}
-        write(COLUMNS)
+
+    def load(self, gguf: Any, config: Any, program: Program, *args: Any, **more: Any) -> None:
+        super().load(gguf, config, program, *args, **more)
+        self.write(COLUMNS)
 
     def bind(self, rows: int, outs: int, program: Program | None = None) -> int:
         handle = super().bind(rows, outs, program)

@@ -11,6 +11,7 @@ import csv
 import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -59,7 +60,7 @@ def prepare(chosen: Options) -> Inspection:
         found.executor = Statistics(inner, found.lines)
     if chosen.trace is not None:
         inner = found.executor or devices.make(chosen.executor, threads, chosen.cpu_isa)
-        found.executor = _traced(inner, chosen.trace)
+        found.executor = _TraceFile(inner, chosen.trace)
     return found
 
 
@@ -125,30 +126,31 @@ class Statistics(WrappedExecutor):
 
 
 class _TraceFile(TraceExecutor):
-    """A trace in a file that appears when the executor is closed, if a step was run."""
+    """A trace in a file that is begun when a model is loaded, and appears when the executor is closed after a step."""
 
-    def __init__(self, inner: Executor, target: AtomicFile) -> None:
-        self._target = target
-        self._text = io.TextIOWrapper(target.file, encoding="utf8", newline="")
-        super().__init__(inner, csv.writer(self._text, lineterminator="\n").writerow)
+    def __init__(self, inner: Executor, path: str) -> None:
+        super().__init__(inner, self._row)
+        self._path = path
+        self._target: AtomicFile | None = None
+
+    def _row(self, values: Sequence[object]) -> None:
+        self._writer.writerow(values)
+
+    def load(self, gguf: Any, config: Any, program: Program, *args: Any, **more: Any) -> None:
+        self._target = AtomicFile(self._path)
+        self._text = io.TextIOWrapper(self._target.file, encoding="utf8", newline="")
+        self._writer = csv.writer(self._text, lineterminator="\n")
+        super().load(gguf, config, program, *args, **more)
 
     def close(self) -> None:
         super().close()
-        if self._text.closed:
+        if self._target is None:
             return
-        with self._target:
+        with self._target as target:
             self._text.flush()
             if self.steps:
-                self._target.commit()
-        self._text.close()
-
-
-def _traced(inner: Executor, path: str) -> TraceExecutor:
-    try:
-        return _TraceFile(inner, AtomicFile(path))
-    except BaseException:
-        inner.close()
-        raise
+                target.commit()
+        self._target = None
 
 
 # ---- the run ----
