@@ -15,9 +15,11 @@ import numpy as np
 
 from ie import formats
 from ie.ops import OPS
+from ie.ops.conv import RING
 from ie.ops.glu import GELU, SILU
-from ie.ops.table import Arg, Op
-from ie.program import OUTS, ROWS, Buffer, Cache, Matrix, RopeTable, Table, Vector, View
+from ie.ops.table import VIEW_KINDS, Arg, Op
+from ie.program import Buffer, Cache, Matrix, RopeTable, State, Table, Vector, View
+from ie.step import OUTS, ROWS, SEGS, Run
 from tests import compare, rig
 from tests.rig import BLOCK, Array, Case, CpuRun, MemoryFile, MemoryTensor, Recorder
 from tiny_models.weights import encode, format_names
@@ -47,12 +49,18 @@ class Draw:
         self.heads = self.kv_heads * self.integer(1, 4)
         self.format = formats.format_by_name(fmt or self.choice(weight_formats()))
         self.layout = formats.layout_for(self.format)
-        self.domain = OUTS if op.name == "gather" or (not self.reads_step() and self.coin(0.3)) else ROWS
+        kinds = {a.kind for a in op.args}
+        outs = op.name == "gather" or (not kinds & {"cache", "table", "rope", "state"} and self.coin(0.3))
+        self.domain = SEGS if "state" in kinds else OUTS if outs else ROWS
         self.width = self.n_rot = 0
+        self.key_heads, self.dim_state = self.integer(1, 2), self.choice([16, 32, 64])
+        self.value_heads = self.key_heads * self.integer(1, 3)
+        self.slots, self.taps = self.integer(1, 20), self.integer(1, 5)
         self.dims: dict[str, int] = {}
         self.inputs: dict[Buffer, Array] = {}
         self.tensors: list[MemoryTensor] = []
         self.caches: dict[int, tuple[Array, Array]] = {}
+        self.states: dict[State, Array] = {}
         self.ropes: list[Array] = []
         self.draw_step()
 
@@ -81,10 +89,6 @@ class Draw:
 
     # ---- the step ----
 
-    def reads_step(self) -> bool:
-        """Whether a row's meaning lies in the step inputs: such a command runs over rows only."""
-        return any(a.kind in ("cache", "table", "rope") for a in self.op.args)
-
     def draw_step(self) -> None:
         """Two sequences at random places, one with positions beyond a segment of 256; blocks in random order."""
         blocks = self.rng.permutation(N_BLOCKS)[: 2 * MAX_BLOCKS].reshape(2, MAX_BLOCKS)
@@ -93,14 +97,19 @@ class Draw:
         counts = [self.integer(1, 20), self.integer(0, 20)]
         if self.coin(0.2):
             counts = [1, 0]
-        self.runs = [
-            (slot, first[slot], self.rng.integers(0, N_TOKENS, n).tolist()) for slot, n in enumerate(counts) if n
-        ]
+        if self.domain == SEGS and self.coin(0.3):
+            first[0] = 0
+        self.runs = []
+        for slot, n in enumerate(counts):
+            state = -1 if first[slot] == 0 else self.integer(0, self.slots - 1)
+            keep = self.integer(1, max(1, min(n, self.slots)))
+            if n:
+                self.runs.append(Run(slot, first[slot], self.rng.integers(0, N_TOKENS, n).tolist(), state, keep))
         n = sum(counts)
         self.outs = sorted(self.rng.permutation(n)[: self.integer(1, n)].tolist())
 
     def rows(self, domain: int) -> int:
-        return len(self.outs) if domain == OUTS else sum(len(t) for _, _, t in self.runs)
+        return len(self.outs) if domain == OUTS else sum(len(run.tokens) for run in self.runs)
 
     # ---- names of the table ----
 
@@ -149,6 +158,7 @@ class Draw:
             self.outs,
             MemoryFile(self.tensors),
             self.caches,
+            self.states,
             self.ropes,
             self.tables,
             spare=self.integer(0, 3),
@@ -171,8 +181,9 @@ class Draw:
         if arg.kind == "matrix":
             return self.matrix(arg)
         if arg.kind == "vector":
-            n = self.dim(arg.dim)
-            self.tensor("v." + arg.name, (n,), formats.format_by_name("F32"), self.normal(n))
+            n = self.dim(arg.dim) if arg.dim else LENGTHS[self.op.name, arg.name](self)
+            values = self.normal(n) if arg.name != "decay" else -np.abs(self.normal(n)) - np.float32(0.01)
+            self.tensor("v." + arg.name, (n,), formats.format_by_name("F32"), values)
             return Vector(("v." + arg.name,), n)
         if arg.kind == "table":
             return self.table(arg)
@@ -184,6 +195,11 @@ class Draw:
             return RopeTable(0)
         if arg.kind == "cache":
             return self.cache(arg)
+        if arg.kind == "state":
+            state = State(0, arg.name, STATES[arg.name](self))
+            self.states[state] = 0.5 * self.normal(2, *state.shape)
+            return state
+        assert arg.kind in VIEW_KINDS, f"{self.op.name}.{arg.name}: no rule to draw a {arg.kind}"
         return self.view(arg)
 
     def view(self, arg: Arg) -> View:
@@ -191,7 +207,7 @@ class Draw:
         cols = self.dim(arg.dim)
         q8 = arg.kind == "q8v" or (arg.kind == "act" and self.layout.activation == "q8")
         before, after = (self.integer(0, 20), self.integer(0, 20)) if not q8 and self.coin() else (0, 0)
-        domain = ROWS if self.op.name == "gather" and arg.name == "x" else self.domain
+        domain = ROWS if self.domain == SEGS or (self.op.name == "gather" and arg.name == "x") else self.domain
         buffer = Buffer(arg.name, "q8" if q8 else "f32", before + cols + after, domain)
         if "r" in arg.access:
             self.inputs[buffer] = self.activations(self.rows(domain), buffer.cols)
@@ -224,10 +240,10 @@ class Draw:
             shape = (N_BLOCKS, BLOCK, self.kv_heads, self.head_dim)
             pools = tuple(np.full(shape, np.nan, np.float16) for _ in "kv")
             reads = arg.access == "r"
-            for slot, first, tokens in self.runs:
-                for pos in range(first + len(tokens) if reads else 0):
+            for run in self.runs:
+                for pos in range(run.first + len(run.tokens) if reads else 0):
                     for p in pools:
-                        p[self.tables[slot, pos // BLOCK], pos % BLOCK] = self.normal(*shape[2:])
+                        p[self.tables[run.slot, pos // BLOCK], pos % BLOCK] = self.normal(*shape[2:])
             self.caches[0] = pools[0], pools[1]
         return Cache(0, which, self.kv_heads, self.head_dim)
 
@@ -237,8 +253,18 @@ DIMS: Mapping[str, Callable[[Draw], int]] = {
     "W": Draw.bind_width,
     "K": Draw.inner,
     "M": lambda d: d.integer(1, 70),
-    "HD": lambda d: d.heads * d.head_dim,
+    "HD": lambda d: d.value_heads * d.dim_state if "value_heads" in d.names else d.heads * d.head_dim,
     "GD": lambda d: d.kv_heads * d.head_dim,
+    "H": lambda d: d.value_heads,
+    "C": lambda d: (2 * d.key_heads + d.value_heads) * d.dim_state if "value_heads" in d.names else d.ragged(),
+}
+
+LENGTHS: Mapping[tuple[str, str], Callable[[Draw], int]] = {("conv", "w"): lambda d: d.dim("C") * d.taps}
+"""Vectors whose length is no dimension of the table."""
+
+STATES: Mapping[str, Callable[[Draw], tuple[int, ...]]] = {
+    "ring": lambda d: (RING, d.dim("C")),
+    "state": lambda d: (d.slots, d.value_heads, d.dim_state, d.dim_state),
 }
 
 
@@ -255,6 +281,11 @@ SCALARS: Mapping[str, Callable[[Draw], float]] = {
     "neox": lambda d: d.integer(0, 1),
     "width": lambda d: d.width,
     "act": lambda d: d.choice([SILU, GELU]),
+    "key_heads": lambda d: d.key_heads,
+    "value_heads": lambda d: d.value_heads,
+    "dim": lambda d: d.dim_state,
+    "slots": lambda d: d.slots,
+    "taps": lambda d: d.taps,
     "cap": lambda d: d.choice([30.0, 1.0, 50.0]),
     "eps": lambda d: _f32(d.choice([1e-5, 1e-6, 0.01])),
     "scale": lambda d: _f32(1.3 / math.sqrt(d.head_dim)) if "heads" in d.names else d.choice([1.0, _f32(5.7)]),
@@ -340,11 +371,14 @@ TERMS: Mapping[str, Terms] = {
 """For ops with more than products and sums: sum of |terms| of each output, and c (see `ie.compare.reduction`)."""
 
 
-def terms_of(case: Case, view: View, want: Array) -> tuple[Array, float]:
+def terms_of(case: Case, arg: Arg, want: Array) -> tuple[Array, float] | None:
+    """Bound of one output: ours where there is one, else what the op itself declares; None: the same bits."""
     command = case.program.commands[0]
     if command.op in TERMS:
         return TERMS[command.op](case, command.args, want)
-    return np.abs(_magnitudes(case).get(view)), 16.0
+    magnitude = OPS[command.op].magnitude
+    assert magnitude is not None, f"{command.op}: no bound is declared"
+    return magnitude(Recorder(case, exact=True), command.args, arg.name)
 
 
 def check_against_reference(case: Case, got: CpuRun) -> None:
@@ -360,30 +394,47 @@ def check_against_reference(case: Case, got: CpuRun) -> None:
         name = f"{op.name}.{arg.name}"
         if isinstance(value, Cache):
             pool = got.keys(0) if value.which == "k" else got.values(0)
-            theirs = ref.cache[0, value.which]
-            bits = np.ascontiguousarray(pool).view(np.uint16) == np.ascontiguousarray(theirs).view(np.uint16)
-            assert bits.all(), f"{name}: {np.argwhere(~bits)[0].tolist()} differs"
+            _same_bits(pool, ref.cache[0, value.which], name)
+            continue
+        bound = (
+            None if bitwise else terms_of(case, arg, ref.get(value) if isinstance(value, View) else ref.state(value))
+        )
+        if isinstance(value, State):
+            _check_state(case, got.state(value), ref.state(value), case.states[value], bound, name)
         elif value.buffer.dtype == "q8":
-            ours = got.q8(value)
-            want_codes, want_d = ref.parts[value.buffer]
-            changed = 0.0 if bitwise else 0.02
-            terms, c = (np.ones(1), 1.0) if bitwise else terms_of(case, value, ref.get(value))
-            spread = 1.0 if bitwise else _spread(terms, want_d)
-            limits = {"d_eps": max(1.0, c * spread), "max_changed": changed}
-            compare.assert_q8(ours.codes, want_codes, ours.d, want_d, name, **limits)
-            if bitwise:
-                compare.assert_exact(ours.codes, want_codes, name)
-                compare.assert_exact(ours.d, want_d, name)
+            ours, theirs = got.q8(value), ref.q8[value.buffer]
+            if bound is None:
+                compare.assert_exact(ours.codes, theirs.codes, name)
+                compare.assert_exact(ours.d, theirs.scales, name)
+            else:
+                c = max(1.0, bound[1] * _spread(bound[0], theirs.scales))
+                compare.assert_q8(ours.codes, theirs.codes, ours.d, theirs.scales, name, d_eps=c)
             derived = rig.Q8.of(ours.codes, ours.d)
             compare.assert_exact(ours.sums, derived.sums, name + " sums")
             compare.assert_exact(ours.dsum, derived.dsum, name + " scaled sums")
+        elif bound is None:
+            compare.assert_exact(got.floats(value), ref.get(value).astype(np.float32), name)
         else:
-            want = ref.get(value)
-            if bitwise:
-                compare.assert_exact(got.floats(value), want.astype(np.float32), name)
-            else:
-                terms, c = terms_of(case, value, want)
-                compare.assert_reduction(got.floats(value), want, terms, c, name)
+            compare.assert_reduction(got.floats(value), ref.get(value), *bound, name)
+
+
+def _same_bits(got: Array, want: Array, name: str) -> None:
+    same = np.ascontiguousarray(got).view(f"u{got.itemsize}") == np.ascontiguousarray(want).view(f"u{got.itemsize}")
+    assert same.all(), f"{name}: {np.argwhere(~same)[0].tolist()} differs"
+
+
+def _check_state(
+    case: Case, got: Array, want: Array, before: Array, bound: tuple[Array, float] | None, name: str
+) -> None:
+    """What the reference left alone has its bits of before; the rest is within the bound."""
+    if bound is None:
+        _same_bits(got, want.astype(np.float32), name)
+        return
+    kept = want == before
+    _same_bits(got[kept], before[kept], name + " elsewhere")
+    seqs = sorted({run.slot for run in case.runs})
+    assert bound[0].shape == want[seqs].shape
+    compare.assert_reduction(got[seqs], want[seqs], *bound, name)
 
 
 def _spread(terms: Array, d: Array) -> float:

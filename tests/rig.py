@@ -20,14 +20,11 @@ from ie.devices.cpu import available_isas
 from ie.devices.reference import ReferenceExecutor, quantize_q8
 from ie.formats import Format
 from ie.plan import plan_program
-from ie.program import OUTS, ROWS, Buffer, Cache, Command, Matrix, Program, RopeTable, Table, Vector, View, pack
-from ie.step import StepInputs
+from ie.program import Buffer, Cache, Command, Matrix, Program, RopeTable, State, Table, Vector, View, pack
+from ie.step import OUTS, ROWS, SEGS, Run, StepInputs
 from tests.compare import Guarded
 
 Array = np.ndarray[Any, Any]
-Run = tuple[int, int, Sequence[int]]
-"""Rows of one sequence in a step: slot, first position, tokens."""
-
 BLOCK = 32
 ISAS = available_isas()
 
@@ -67,7 +64,8 @@ class Case:
 
     inputs: float32 [rows of the buffer's domain, columns]; Q8 buffers are quantised from it. caches: for each layer
     keys and values, float16 [blocks, 32, heads, dim]. ropes: float32 [positions, pairs, 2]. tables: int32
-    [sequences, blocks]. spare: rows of capacity beyond the live ones, which nobody may touch.
+    [sequences, blocks]. states: for each float32 [sequences, *shape]. spare: rows of capacity beyond the live ones,
+    which nobody may touch.
     """
 
     program: Program
@@ -76,6 +74,7 @@ class Case:
     outs: Sequence[int] = ()
     file: MemoryFile = field(default_factory=MemoryFile)
     caches: Mapping[int, tuple[Array, Array]] = field(default_factory=dict)
+    states: Mapping[State, Array] = field(default_factory=dict)
     ropes: Sequence[Array] = ()
     tables: Array = field(default_factory=lambda: np.zeros((1, 1), np.int32))
     spare: int = 0
@@ -83,14 +82,14 @@ class Case:
 
     @property
     def n_rows(self) -> int:
-        return sum(len(tokens) for _, _, tokens in self.runs)
+        return sum(len(run.tokens) for run in self.runs)
 
     def live(self, domain: int) -> int:
-        return len(self.outs) if domain == OUTS else self.n_rows
+        return {ROWS: self.n_rows, OUTS: len(self.outs), SEGS: len(self.runs)}[domain]
 
     def positions(self) -> list[tuple[int, int, int]]:
         """(slot, position, token) of each row."""
-        return [(slot, first + i, t) for slot, first, tokens in self.runs for i, t in enumerate(tokens)]
+        return [(run.slot, run.first + i, t) for run in self.runs for i, t in enumerate(run.tokens)]
 
     def step(self) -> StepInputs:
         out = StepInputs(max(1, self.n_rows + self.spare), len(self.tables), self.tables.shape[1])
@@ -98,14 +97,20 @@ class Case:
         out.fill(self.runs, self.outs, self.skip)
         return out
 
-    def single(self, i: int) -> Case:
-        """The same one-command case with only row i of the command's domain."""
+    def single(self, i: int) -> tuple[Case, slice]:
+        """The same one-command case with only row (or segment) i of the command's domain; and which rows it is."""
         (command,) = self.program.commands
-        inputs = {b: v[i : i + 1] if b.domain == command.domain else v for b, v in self.inputs.items()}
         if command.domain == OUTS:
-            return replace(self, inputs=inputs, outs=[self.outs[i]])
-        slot, pos, token = self.positions()[i]
-        return replace(self, inputs=inputs, runs=[(slot, pos, [token])], outs=[])
+            rows, more = slice(i, i + 1), {"outs": [self.outs[i]]}
+        elif command.domain == SEGS:
+            first = sum(len(run.tokens) for run in self.runs[:i])
+            rows, more = slice(first, first + len(self.runs[i].tokens)), {"runs": [self.runs[i]], "outs": []}
+        else:
+            slot, pos, token = self.positions()[i]
+            rows, more = slice(i, i + 1), {"runs": [Run(slot, pos, [token])], "outs": []}
+        domain = ROWS if command.domain == SEGS else command.domain
+        inputs = {b: v[rows] if b.domain == domain else v for b, v in self.inputs.items()}
+        return replace(self, inputs=inputs, **more), rows  # type: ignore[arg-type]
 
 
 @functools.cache
@@ -187,6 +192,8 @@ class CpuRun:
         for layer, (k, v) in case.caches.items():
             self.guards[layer, "k"] = Guarded.copy_of(np.ascontiguousarray(k.transpose(0, 2, 3, 1)))
             self.guards[layer, "v"] = Guarded.copy_of(np.ascontiguousarray(v.transpose(0, 2, 1, 3)))
+        for state, values in case.states.items():
+            self.guards[state] = Guarded.copy_of(values)
 
     def address(self, key: Any) -> int:
         return self.guards[key].address
@@ -206,14 +213,19 @@ class CpuRun:
     def values(self, layer: int) -> Array:
         return self.guards[layer, "v"].array.transpose(0, 2, 1, 3)
 
+    def state(self, state: State) -> Array:
+        return self.guards[state].array
+
     def bits(self) -> dict[str, bytes]:
         """Every byte of memory, by name."""
         return {str(getattr(k, "name", k)): g.array.tobytes() for k, g in self.guards.items()}
 
 
 def _writable(case: Case, run: CpuRun, key: Any) -> Array:
-    """Which elements of a buffer (bytes) or cache (values) the program may write."""
+    """Which elements of a buffer (bytes), cache or state (values) the program may write."""
     mask = np.zeros(run.guards[key].array.shape, bool)
+    if isinstance(key, State):
+        mask[[r.slot for r in case.runs]] = True  # which slots of them, the comparison tells
     for command in case.program.commands:
         for arg, view in command.views():
             if view.buffer == key and "w" in arg.access:
@@ -285,6 +297,8 @@ def _walk(case: Case, address: Callable[[Any], int], threads: int, isa: str, fla
                 return (case.ropes[index].ctypes.data,)
             case Cache(layer, which):
                 return (address((layer, which)),)
+            case State():
+                return (address(value),)
         raise AssertionError(f"no address for {value!r}")
 
     commands = np.frombuffer(pack(case.program, resolve), np.uint8).copy()
@@ -305,22 +319,18 @@ def _walk(case: Case, address: Callable[[Any], int], threads: int, isa: str, fla
 
 
 class Recorder(ReferenceExecutor):
-    """The q8 reference, which also keeps codes and scales of Q8 buffers. `exact` evaluates in float64."""
+    """The q8 reference, holding a case's inputs. `exact` evaluates in float64; `mode` float64 quantises nothing."""
 
-    def __init__(self, case: Case, exact: bool = False) -> None:
-        super().__init__("q8")
-        self.dtype = np.float64 if exact else np.float32
+    def __init__(self, case: Case, exact: bool = False, mode: str = "q8") -> None:
+        super().__init__(mode)
+        self.dtype = np.float64 if exact or mode == "float64" else np.float32
         self.gguf, self.program = case.file, case.program  # type: ignore[assignment]
         self.cache = {(i, w): x.copy() for i, kv in case.caches.items() for w, x in zip("kv", kv, strict=True)}
+        self.states = {state: values.astype(self.dtype) for state, values in case.states.items()}
         self.ropes = [r.astype(self.dtype) for r in case.ropes]
-        self.parts: dict[Buffer, tuple[Array, Array]] = {}
+        self.step = case.step()
         for b, v in case.inputs.items():
             self.put(View.of(b), v)
-
-    def put(self, view: View, values: Array) -> None:
-        if view.buffer.dtype == "q8":
-            self.parts[view.buffer] = quantize_q8(values.astype(self.dtype, copy=False))
-        super().put(view, values)
 
 
 def run_reference(case: Case, exact: bool = False) -> Recorder:

@@ -32,8 +32,8 @@ CASES = [n for n, c in RECIPE["cases"].items() if c["make_tiny"]["arch"] in ARCH
 QUANTISED = {False: {"max_kl": 2e-6, "max_abs": 0.02}, True: {"max_kl": 3e-3, "max_abs": 0.6}}
 """q8 against float64, by whether activations are quantised; F16 keys and values always are."""
 ROUNDING = {False: {"max_kl": 2e-8, "max_abs": 4e-3}, True: {"max_kl": 6e-4, "max_abs": 0.3}}
-"""CPU against q8. A rounding that falls on the other side of a half changes a Q8 code or an F16 key by a whole step, and
-all later rows see it: rare, and smaller than quantisation itself, but not as small as rounding."""
+"""CPU against q8. A rounding that falls on the other side of a half changes a Q8 code or an F16 key by a whole step,
+and all later rows see it: rare, and smaller than quantisation itself, but not as small as rounding."""
 
 by_option = pytest.mark.parametrize(("arch", "name", "options"), OPTIONS, ids=lambda v: v if isinstance(v, str) else "")
 by_format = pytest.mark.parametrize(("arch", "fmt"), FORMATS)

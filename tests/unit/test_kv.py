@@ -75,6 +75,81 @@ TestSequences = Sequences.TestCase
 TestSequences.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
 
 
+# ---- recurrent state ----
+
+
+class States(RuleBasedStateMachine):
+    """A ring of state copies. The model knows which tokens each slot has seen; a state that is used must have seen
+    exactly the tokens before the next one."""
+
+    @initialize(slots=st.sampled_from([1, 2, 8, 16]))
+    def start(self, slots: int) -> None:
+        self.seq = Sequence(0, BlockPool(20), StepInputs(64, 1, 20), 600, slots)
+        self.ring: dict[int, list[int]] = {}
+        self.fresh = 0
+        self.single = 0  # tokens run in small steps since the state was last made anew
+
+    def step(self, rows: int) -> None:
+        """What a step of the engine does to the ring (ie_state_slot in core_laws/ie_core.h)."""
+        seq, keep = self.seq, self.seq.keep(rows)
+        assert 1 <= keep <= min(rows, seq.slots)
+        begin, state = seq.stored, seq.state
+        assert self.ring.get(state, []) == seq.tokens[:begin] if state >= 0 else begin == 0
+        for t in range(rows - keep, rows):
+            self.ring[(state + 1 + t - (rows - keep)) % seq.slots] = seq.tokens[: begin + t + 1]
+        self.single = self.single + rows if keep == rows else 1
+        seq.advance(rows)
+
+    @rule(rows=st.integers(1, 16) | st.integers(1, 40))
+    def feed(self, rows: int) -> None:
+        if len(self.seq) + rows > self.seq.limit:
+            return
+        self.seq.extend([self.fresh + i for i in range(rows)])
+        self.fresh += rows  # never the same token twice: a stale state shows
+        if self.seq.stored < len(self.seq) - rows:
+            self.step(len(self.seq) - rows - self.seq.stored)
+        self.step(rows)
+
+    @rule(back=st.integers(0, 20) | st.integers(0, 600))
+    def truncate(self, back: int) -> None:
+        n = max(0, len(self.seq) - back)
+        gone = max(0, self.seq.stored - n)  # of what the state has seen
+        cheap = gone < min(self.single, self.seq.slots)
+        self.seq.truncate(n)
+        if gone:
+            assert self.seq.stored in (0, n)
+            assert self.seq.stored == n or not cheap, "a state that is still there was not used"
+            self.single = self.single - gone if self.seq.stored else 0
+
+    @precondition(lambda self: hasattr(self, "seq"))
+    @invariant()
+    def the_state_has_seen_what_is_stored(self) -> None:
+        seq = self.seq
+        assert 0 <= seq.stored <= len(seq.tokens) and -1 <= seq.state < seq.slots
+        if seq.stored:
+            assert self.ring[seq.state] == seq.tokens[: seq.stored]
+            for back in range(1, seq.kept + 1):
+                if seq.stored > back:
+                    assert self.ring[(seq.state - back) % seq.slots] == seq.tokens[: seq.stored - back]
+
+
+TestStates = States.TestCase
+TestStates.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+
+
+def test_models_without_state_feed_nothing_again() -> None:
+    seq = Sequence(0, BlockPool(4), StepInputs(64, 1, 4), 100)
+    seq.extend(list(range(50)))
+    seq.advance(50)
+    seq.truncate(20)
+    assert (seq.stored, seq.state, len(seq)) == (20, -1, 20)
+    seq.truncate(0)
+    assert seq.stored == 0
+
+
+# ---- the pool ----
+
+
 @given(st.integers(1, 50), st.data())
 def test_a_pool_hands_out_each_block_once(n: int, data: st.DataObject) -> None:
     pool = BlockPool(n)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ie import native
 from ie.plan import Span, check, live_spans, plan, plan_program
 from ie.program import Buffer, Command, Program, View, finish
+from ie.step import Run
 from tests.graphs import N_TOKENS, Graph
 from tests.rig import Case, row_bytes, run_cpu, run_in_arena
 
@@ -138,7 +139,7 @@ def test_programs_in_a_planned_arena_give_the_bits_they_give_apart(seed: int) ->
     """Planner, stages, barriers: a buffer overwritten too early, or a barrier missing, changes an output."""
     graph, program = _program(seed)
     tokens = np.random.default_rng(seed).integers(0, N_TOKENS, 7).tolist()
-    case = Case(program, {}, [(0, 0, tokens)], file=graph.file)
+    case = Case(program, {}, [Run(0, 0, tokens)], file=graph.file)
     apart = run_cpu(case)
     want = {name: apart.floats(view).tobytes() for name, view in program.outputs.items()}
     for threads in (1, 2, 3, 3):

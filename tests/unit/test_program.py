@@ -27,6 +27,7 @@ from ie.program import (
     join,
     stages,
 )
+from ie.step import Run
 from tests.graphs import N_TOKENS, Graph
 from tests.rig import Case, Recorder, run_cpu
 
@@ -35,7 +36,7 @@ SEEDS = range(60)
 
 def _case(graph: Graph, program: Program) -> Case:
     tokens = np.random.default_rng(1).integers(0, N_TOKENS, 5).tolist()
-    return Case(program, {}, [(0, 0, tokens)], file=graph.file)
+    return Case(program, {}, [Run(0, 0, tokens)], file=graph.file)
 
 
 def _plain(graph: Graph, outputs: dict[str, View]) -> Program:

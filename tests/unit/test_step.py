@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ie.step import STEP_DTYPE, STEP_FIELDS, StepInputs
+from ie.step import STEP_DTYPE, STEP_FIELDS, Run, StepInputs
 
 
 def _ints(address: int, n: int) -> list[int]:
@@ -52,25 +52,28 @@ RUNS = st.lists(
 @given(RUNS, st.data())
 def test_kernels_read_what_was_filled(runs: list[tuple[int, list[int]]], data: st.DataObject) -> None:
     slots = data.draw(st.permutations(range(4)))
-    described = [(slots[i], first, tokens) for i, (first, tokens) in enumerate(runs)]
+    described = []
+    for i, (first, tokens) in enumerate(runs):
+        state, keep = data.draw(st.integers(-1, 7)), data.draw(st.integers(1, len(tokens)))
+        described.append(Run(slots[i], first, tokens, state, keep))
     n = sum(len(t) for _, t in runs)
     outs = sorted(data.draw(st.sets(st.integers(0, n - 1))))
     step = StepInputs(48, 4, 2)
     step.tables[:] = np.arange(8).reshape(4, 2)
-    step.fill([(3, 0, [1] * 40)], [5])  # leftovers of an earlier step
+    step.fill([Run(3, 0, [1] * 40, 6, 9)], [5])  # leftovers of an earlier step
     step.fill(described, outs, skip=bool(runs[0][0] % 2))
     step.check()
     head = _struct(step)
     assert head | {"n_rows": n, "n_outs": len(outs), "n_segs": len(runs), "max_blocks": 2, "reserved": 0} == head
     assert head["skip"] == runs[0][0] % 2
-    rows = [(t, first + i, slot) for slot, first, tokens in described for i, t in enumerate(tokens)]
+    rows = [(t, first + i, slot) for slot, first, tokens, _, _ in described for i, t in enumerate(tokens)]
     got = zip(*(_ints(head[name], n) for name in ("token", "pos", "seq")), strict=True)
     assert list(got) == rows
     assert _ints(head["out_row"], len(outs)) == outs
     segments, row = [], 0
-    for slot, _, tokens in described:
-        segments += [row, len(tokens), slot, slot]
-        row += len(tokens)
+    for run in described:
+        segments += [row, len(run.tokens), run.state, run.keep]
+        row += len(run.tokens)
     assert _ints(head["seg"], 4 * len(runs)) == segments
     assert _ints(head["tables"], 8) == list(range(8))
 
@@ -80,7 +83,7 @@ def test_filling_moves_nothing() -> None:
     step = StepInputs(20, 2, 3)
     before = {n: _struct(step)[n] for n, c, _ in STEP_FIELDS if c == "uint64_t"}
     for n in (1, 7, 8, 20):
-        step.fill([(1, 5, list(range(n)))], [n - 1])
+        step.fill([Run(1, 5, list(range(n)))], [n - 1])
         assert {k: _struct(step)[k] for k in before} == before
 
 
@@ -91,16 +94,16 @@ def test_tables_start_without_blocks() -> None:
 def _filled() -> StepInputs:
     step = StepInputs(40, 2, 2)
     step.tables[:] = [[3, 1], [-1, -1]]
-    step.fill([(0, 20, [1, 2, 3])], [0, 2])
+    step.fill([Run(0, 20, [1, 2, 3])], [0, 2])
     return step
 
 
 def test_too_many_rows_or_runs_do_not_fit() -> None:
     step = StepInputs(4, 1, 2)
     with pytest.raises(ValueError):
-        step.fill([(0, 0, [1] * 5)], [])
+        step.fill([Run(0, 0, [1] * 5)], [])
     with pytest.raises(IndexError):
-        step.fill([(0, 0, [1]), (0, 1, [1])], [])
+        step.fill([Run(0, 0, [1]), Run(0, 1, [1])], [])
 
 
 def _spoil(name: str, row: int, value: int) -> StepInputs:
@@ -132,7 +135,7 @@ def test_check_refuses(step: StepInputs) -> None:
 
 def test_check_wants_a_block_for_every_position() -> None:
     step = _filled()
-    step.fill([(0, 62, [1, 2])], [])
+    step.fill([Run(0, 62, [1, 2])], [])
     step.check()
     step.tables[0, 1] = -1
     with pytest.raises(AssertionError, match="without a KV block"):

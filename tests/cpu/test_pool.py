@@ -1,0 +1,183 @@
+"""The thread pool and memory of the library: starting, sleeping, ending; no allocation once a model runs."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ie import native
+from ie.devices.cpu import CpuExecutor
+from ie.engine import Engine
+from ie.errors import DeviceError, IeError, ResourceError
+from ie.formats import LAYOUTS
+from ie.options import EngineOptions
+from ie.repack import repack, repack_reference
+from tests.op_cases import draw
+from tests.rig import run_cpu
+from tests.variants import NAMES, make, tokens
+
+FFI, LIB = native.lib()
+PORTABLE = native.ISAS.index("portable")
+
+
+def _threads() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1025, 1 << 30])
+def test_thread_counts_that_cannot_be_are_refused(threads: int) -> None:
+    before = _threads()
+    assert LIB.ie_pool_create(threads, PORTABLE) == FFI.NULL
+    with pytest.raises(ResourceError, match=f"cannot start {threads} threads; ask for fewer with -t"):
+        CpuExecutor(threads)
+    assert _threads() == before
+
+
+@pytest.mark.parametrize("isa", [-1, 3, 77])
+def test_unknown_instruction_sets_are_refused(isa: int) -> None:
+    assert not LIB.ie_isa_available(isa)
+    assert LIB.ie_pool_create(1, isa) == FFI.NULL
+
+
+def test_the_best_instruction_set_and_all_below_are_available() -> None:
+    best = LIB.ie_isa_best()
+    assert LIB.ie_isa_available(PORTABLE) and 0 <= best < len(native.ISAS)
+    assert [bool(LIB.ie_isa_available(i)) for i in range(len(native.ISAS))] == [
+        i <= best for i in range(len(native.ISAS))
+    ]
+
+
+def test_a_missing_instruction_set_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class NoAvx:
+        def __getattr__(self, name: str) -> object:
+            return (lambda i: int(i == PORTABLE)) if name == "ie_isa_available" else getattr(LIB, name)
+
+    monkeypatch.setattr(native, "lib", lambda: (FFI, NoAvx()))
+    with pytest.raises(DeviceError, match="this processor or build has no avx2; available: portable"):
+        CpuExecutor(1, "avx2")
+
+
+def test_fifty_pools_come_and_go() -> None:
+    before = _threads()
+    layout = LAYOUTS[0]
+    data = np.random.default_rng(0).integers(0, 256, 40 * layout.size_per_row_block, dtype=np.uint8)
+    want = repack_reference(layout, data, 40, layout.block).reshape(-1)
+    for i in range(50):
+        pool = LIB.ie_pool_create(1 + i % 5, PORTABLE)
+        assert pool != FFI.NULL and _threads() == before + i % 5
+        for _ in range(i % 3):
+            out = np.zeros(want.size, np.uint8)
+            repack(pool, layout, data, out, 40, layout.block)
+            assert np.array_equal(out, want)
+        LIB.ie_pool_destroy(pool)
+        assert _threads() == before
+    LIB.ie_pool_destroy(FFI.NULL)
+
+
+def test_idle_threads_sleep() -> None:
+    """Processor time, not wall time, over an idle wait after work; spinning threads would take all of three cores."""
+    executor = CpuExecutor(4)
+    try:
+        out = np.zeros(LAYOUTS[0].size, np.uint8)
+        for _ in range(20):
+            repack(executor.pool, LAYOUTS[0], out.copy(), out, 16, LAYOUTS[0].block)
+        time.sleep(0.05)
+        begin, wall = time.process_time(), time.monotonic()
+        time.sleep(0.3)
+        assert time.process_time() - begin < 0.5 * (time.monotonic() - wall)
+    finally:
+        executor.close()
+
+
+def test_workers_do_not_take_signals() -> None:
+    """Ctrl-C belongs to Python's thread: a worker blocks every signal."""
+    executor = CpuExecutor(3)
+    try:
+        own = {str(threading.get_native_id())}
+        blocked = []
+        for task in set(os.listdir("/proc/self/task")) - own:
+            for line in Path(f"/proc/self/task/{task}/status").read_text().splitlines():
+                if line.startswith("SigBlk:"):
+                    blocked.append(int(line.split()[1], 16))
+        assert sum(bool(mask & (1 << 1)) for mask in blocked) >= 2  # SIGINT is bit 1
+    finally:
+        executor.close()
+
+
+@pytest.mark.parametrize("op", ["quantize", "add", "matmul"])
+def test_more_threads_than_tiles(op: str) -> None:
+    case = draw(op, 5)
+    one, _ = case.single(0)
+    for threads in (2, 9, 16):
+        assert run_cpu(one, threads).bits() == run_cpu(one, 1).bits()
+        assert run_cpu(replace(case, spare=0), threads).bits() == run_cpu(replace(case, spare=0), 1).bits()
+
+
+def test_many_short_programs_in_a_row() -> None:
+    """Start, barrier and end of tasks follow each other as fast as they can."""
+    case = draw("add", 2)
+    want = run_cpu(case).bits()
+    for _ in range(60):
+        assert run_cpu(case, 3).bits() == want
+
+
+# ---- memory ----
+
+
+def test_memory_is_zeroed_counted_and_given_back() -> None:
+    before = LIB.ie_alloc_count()
+    memory = native.Memory(1 << 20, "a test")
+    assert LIB.ie_alloc_count() == before + 1 and memory.address % 4096 == 0
+    assert memory.array.size == 1 << 20 and not memory.array.any()
+    memory.array[:] = 1
+    memory.close()
+    memory.close()
+    assert memory.array.size == 0
+    del memory
+    assert LIB.ie_alloc(0) == FFI.NULL and LIB.ie_alloc(-5) == FFI.NULL
+    assert LIB.ie_alloc_count() == before + 1
+
+
+def test_memory_that_there_is_not_is_an_error() -> None:
+    with pytest.raises(ResourceError, match=r"cannot allocate 4,611,686,018,427,387,904 bytes for the KV cache.*-c"):
+        native.Memory(1 << 62, "the KV cache")
+
+
+@pytest.mark.parametrize("arch", NAMES)
+def test_steps_allocate_nothing(arch: str, tmp_path: Path) -> None:
+    """Once every capacity has been used, 100 decode steps and prompts of all lengths take no memory and no thread."""
+    with Engine.open(make(tmp_path / "m.gguf", arch=arch), EngineOptions(threads=2, chunk=32, n_ctx=256)) as engine:
+        seq = engine.new_sequence()
+        for n in (1, 2, 3, 5, 9, 17, 32):
+            engine.forward(seq, tokens(n), "all")
+            engine.forward(seq, tokens(n))
+        seq.truncate(0)
+        counted, threads, handles = LIB.ie_alloc_count(), _threads(), len(engine._handles)
+        engine.forward(seq, tokens(90))
+        for i in range(100):
+            engine.forward(seq, [i % 96])
+        for n in (1, 4, 16, 31):
+            seq.truncate(40)
+            engine.forward(seq, tokens(n), "all")
+        assert (LIB.ie_alloc_count(), _threads(), len(engine._handles)) == (counted, threads, handles)
+
+
+def test_closing_ends_threads_and_a_failed_opening_leaves_none(tmp_path: Path) -> None:
+    before = _threads()
+    path = make(tmp_path / "m.gguf")
+    for _ in range(3):
+        engine = Engine.open(path, EngineOptions(threads=3))
+        assert _threads() == before + 2
+        engine.close()
+        engine.close()
+        assert _threads() == before
+    Path(path).write_bytes(Path(path).read_bytes().replace(b"output_norm", b"outpuk_norm"))
+    with pytest.raises(IeError):
+        Engine.open(path, EngineOptions(threads=3))
+    assert _threads() == before
