@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from . import blocks, devices, paths, weights
+from .blocks import mtp
 from .config import ModelConfig
 from .devices.base import Progress
 from .devices.cpu import read_bandwidth
@@ -24,7 +25,7 @@ from .gguf import GgufFile
 from .kv import BLOCK, BlockPool
 from .kv import Sequence as KvSequence
 from .machine import free_memory, this_machine
-from .options import EngineOptions, resolve_context, resolve_threads
+from .options import DraftOptions, EngineOptions, resolve_context, resolve_threads
 from .program import Program
 from .step import Run, StepInputs
 
@@ -134,8 +135,10 @@ class Engine:
         begin = time.monotonic()
         self.gguf, self.executor = gguf, executor
         self.config = ModelConfig.from_gguf(gguf)
-        draft = edit(blocks.build(gguf, self.config, STATE_SLOTS))
         self.chunk = max(1, options.chunk)
+        self._mtp_file: GgufFile | None = None
+        self._adopt_mtp(options.draft)
+        draft = edit(blocks.build(gguf, self.config, STATE_SLOTS, self.ring))
         self.all_rows = max(1, min(self.chunk, LOGITS_BYTES // (4 * self.config.n_vocab)))
         weight_bytes = weights.place(draft.weights()).total
         # The arena's exact size follows from the plan; for this decision a bound is enough.
@@ -145,14 +148,17 @@ class Engine:
         self.n_ctx = choose_context(gguf.path, options.n_ctx, self.config, weight_bytes, work, free)
         self.state_slots = choose_slots(self.config, weight_bytes, work, free, self.n_ctx)
         few = self.state_slots not in (0, STATE_SLOTS)
-        self.program = edit(blocks.build(gguf, self.config, self.state_slots)) if few else draft
+        self.program = edit(blocks.build(gguf, self.config, self.state_slots, self.ring)) if few else draft
+        self.chain = self._chain_program(gguf, options.draft)
         n_blocks = -(-self.n_ctx // BLOCK)
         self.pool = BlockPool(n_blocks)
         self.step_inputs = StepInputs(max(self.chunk, DECODE_ROWS[-1]), 1, n_blocks)
         self._slots = [0]
-        executor.load(gguf, self.config, self.program, self.n_ctx, n_blocks, progress)
+        more = (self.chain,) if self.chain else ()
+        executor.load(gguf, self.config, self.program, self.n_ctx, n_blocks, progress, more=more)
         self._handles: dict[tuple[int, int], int] = {}
         self._handle(self.chunk, 1)  # the widest arena first: later ones fit into it
+        self._chain_handle = executor.bind(1, 1, self.chain) if self.chain else -1
         self.stats = Stats(
             isa=getattr(executor, "isa", ""),
             threads=getattr(executor, "threads", 1),
@@ -198,6 +204,8 @@ class Engine:
         """Free the executor's memory and the file's mapping."""
         self.executor.close()
         self.gguf.close()
+        if self._mtp_file is not None:
+            self._mtp_file.close()
 
     @property
     def n_vocab(self) -> int:
@@ -249,6 +257,56 @@ class Engine:
             raise
         self.stats.seconds += time.monotonic() - begin
         return logits if out is None else out
+
+    def verify(self, seq: KvSequence, tokens: Sequence[int]) -> np.ndarray:
+        """Append up to 16 tokens in one step: logits of each, float32 [len(tokens), n_vocab], valid until the next."""
+        ids = list(tokens)
+        assert 0 < len(ids) <= DECODE_ROWS[-1] and seq.stored == len(seq)
+        begin = time.monotonic()
+        seq.extend(ids)
+        try:
+            logits = self._step(seq, ids, range(len(ids)))
+        except BaseException:
+            seq.truncate(seq.stored)
+            raise
+        self.stats.seconds += time.monotonic() - begin
+        return logits
+
+    def draft(self, seq: KvSequence, token: int, n: int) -> list[tuple[int, float]]:
+        """Up to `n` drafts after `token`, which follows the sequence but has not run: (token, probability) each.
+
+        The last one may be below the chain's p_min. Needs `chain`. The sequence is not changed.
+        """
+        assert self.chain is not None and seq.stored == len(seq)
+        n = min(n, len(self.chain.outputs), self.n_ctx - seq.stored)
+        if n < 1:
+            return []
+        seq.reserve(seq.stored + n)
+        self.step_inputs.fill([Run(seq.slot, seq.stored, [token] + [0] * (n - 1))], [])
+        self.executor.run(self._chain_handle, self.step_inputs)
+        out: list[tuple[int, float]] = []
+        for i in range(n):
+            picked, prob = self.executor.read(self._chain_handle, self.chain.outputs[f"pick.{i}"], 1)[0].tolist()
+            out.append((int(picked), prob))
+            if not prob >= self.p_min:
+                break
+        return out
+
+    def _chain_program(self, gguf: GgufFile, draft: DraftOptions | None) -> Program | None:
+        """The drafting program, when the model has an MTP block and drafting is wanted."""
+        if draft is None or self.config.mtp is None:
+            return None
+        self.p_min = draft.p_min
+        return mtp.build_chain(gguf, self.config, self.ring, draft.depth, draft.p_min, draft.vocabulary, draft.q4_head)
+
+    def _adopt_mtp(self, draft: DraftOptions | None) -> None:
+        """Take the MTP block out of its own file, if one is named; decide how many hidden states are kept."""
+        if draft is not None and draft.file is not None:
+            self._mtp_file = GgufFile.open(draft.file)
+            self.config = mtp.adopt(self.gguf, self.config, self._mtp_file)
+        wanted = draft is not None and self.config.mtp is not None
+        most = max(self.chunk, DECODE_ROWS[-1])
+        self.ring = 1 << (most + 1).bit_length() if wanted else 0
 
     def _pieces(self, ids: list[int], want: str) -> Iterable[list[int]]:
         size = self.all_rows if want == "all" else self.chunk

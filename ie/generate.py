@@ -1,24 +1,33 @@
-"""The generation loop: prefill, then decode one token at a time.
+"""The generation loop: prefill, then draft, verify, rewind.
 
-Owns: the order of sampling and stepping, and when to end. Token i of the answer is drawn with the random number
-of index i, whatever chunk, thread count or batch produced its logits. Does not own text or stop strings.
+Owns: the order of drafting, stepping and sampling, and when to end. Token i of the answer is drawn from the model's own
+logits with the random numbers of index i, whatever chunk, thread count, batch or draft produced them: with and without
+drafts the same tokens come out. Does not own text or stop strings.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
 
+from .draft import Drafter, DraftStats
 from .engine import Engine
 from .kv import Sequence as KvSequence
+
+MAX_ROWS = 16
 
 
 class Sampler(Protocol):
     """Draws a token from logits float32 [n_vocab]; `index` counts the tokens generated before it."""
 
     def sample(self, logits: np.ndarray, index: int) -> int: ...
+
+
+Trace = Callable[[int, list[int], list[int], int], None]
+"""Called after each step with its first position, the drafts, the model's own tokens, and how many drafts held."""
 
 
 def generate(
@@ -30,22 +39,70 @@ def generate(
     max_tokens: int,
     eog_ids: Collection[int],
     on_logits: Callable[[np.ndarray], None] | None = None,
+    drafter: Drafter | None = None,
+    stats: DraftStats | None = None,
+    trace: Trace | None = None,
 ) -> Iterator[int]:
     """Feed `prompt` (at least one token) and yield generated tokens, the ending one included.
 
     Ends after `max_tokens`, after a token of `eog_ids`, or when the context holds no more. The last token yielded
-    is not yet in `seq`. `on_logits` gets float32 [rows, n_vocab] of every position fed, in order.
+    is not yet in `seq`, also when the caller stops early. `on_logits` gets float32 [rows, n_vocab] of every position
+    fed, in order; it excludes a drafter.
     """
-    want = "last" if on_logits is None else "all"
-    fed: Sequence[int] = list(prompt)
-    for index in range(max_tokens):
-        if len(seq) + len(fed) > engine.n_ctx and index > 0:
-            return
-        logits = engine.forward(seq, fed, want)
+    assert on_logits is None or drafter is None
+    if max_tokens < 1:
+        return
+    logits = engine.forward(seq, list(prompt), "last" if on_logits is None else "all")
+    if on_logits is not None:
+        on_logits(logits)
+    token = sampler.sample(logits[-1], 0)
+    yield token
+    index = 1
+    while index < max_tokens and token not in eog_ids and len(seq) < engine.n_ctx:
+        begin = time.perf_counter()
+        drafts = _propose(engine, seq, token, drafter, max_tokens - index)
+        first = len(seq)
+        logits = engine.verify(seq, [token, *drafts])
         if on_logits is not None:
             on_logits(logits)
-        token = sampler.sample(logits[-1], index)
-        yield token
-        if token in eog_ids:
-            return
-        fed = [token]
+        out = _accept(logits, drafts, sampler, index, eog_ids)
+        accepted = len(out) - 1
+        seq.truncate(first + 1 + accepted)
+        if drafter is not None:
+            drafter.observe(drafts, accepted, time.perf_counter() - begin)
+            if stats is not None:
+                stats.add(getattr(drafter, "source", drafter.name), len(drafts), accepted)
+                stats.off = drafter.off
+        if trace is not None:
+            trace(first, drafts, out, accepted)
+        given = 0
+        try:
+            for token in out:
+                given += 1
+                yield token
+        finally:
+            if given < len(out):  # the caller wants no more: keep what it has seen, but for the last token
+                seq.truncate(first + given)
+        index += len(out)
+
+
+def _propose(engine: Engine, seq: KvSequence, token: int, drafter: Drafter | None, wanted: int) -> list[int]:
+    """Drafts that fit into the context, the step, and what is still wanted."""
+    if drafter is None:
+        return []
+    rows = MAX_ROWS if not engine.state_slots else min(MAX_ROWS, engine.state_slots)
+    budget = min(drafter.limit, rows - 1, engine.n_ctx - len(seq) - 1, wanted - 1)
+    return drafter.propose(seq, token, budget)[:budget] if budget > 0 else []
+
+
+def _accept(
+    logits: np.ndarray, drafts: Sequence[int], sampler: Sampler, index: int, eog_ids: Collection[int]
+) -> list[int]:
+    """The model's own tokens, row by row, until one differs from its draft or ends the text."""
+    out: list[int] = []
+    for i, row in enumerate(logits):
+        token = sampler.sample(row, index + i)
+        out.append(token)
+        if token in eog_ids or i == len(drafts) or token != drafts[i]:
+            break
+    return out

@@ -66,14 +66,18 @@ class Sequence:
                 f"the context is full: {len(self.tokens)} tokens held, {len(tokens)} more do not fit into "
                 f"{self.limit}; a longer context (-c) or a shorter prompt is needed"
             )
-        need = -(-n // BLOCK) - len(self.blocks)
+        self.reserve(n)
+        self.tokens += tokens
+
+    def reserve(self, positions: int) -> None:
+        """Own blocks for at least this many positions (drafts may need more than there are tokens)."""
+        need = -(-positions // BLOCK) - len(self.blocks)
         if need > self.pool.n_free:
             raise ResourceError(f"the KV cache is full: {need} blocks needed, {self.pool.n_free} free")
         for _ in range(need):
             block = self.pool.take()
             self.step.tables[self.slot, len(self.blocks)] = block
             self.blocks.append(block)
-        self.tokens += tokens
 
     def keep(self, rows: int) -> int:
         """How many of the next `rows` rows of one step should leave their state behind."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -124,6 +124,8 @@ class Command:
     args: Mapping[str, Any]
     layer: int = -1
     domain: int = ROWS
+    row: int = 0  # of the step inputs, for the domain ROW
+    skippable: bool = False  # left out when the step's skip flag is set
 
     def views(self) -> Iterator[tuple[Arg, View]]:
         for arg in OPS[self.op].args:
@@ -195,6 +197,11 @@ class Program:
         """Index of the first command of each stage, and the number of commands at the end."""
         starts = [i for i, s in enumerate(self.stage) if i == 0 or s != self.stage[i - 1]]
         return [*starts, len(self.commands)]
+
+
+def union(programs: Sequence[Program]) -> Program:
+    """All commands, for asking what weights, caches and states they use; not to be run."""
+    return Program(tuple(c for p in programs for c in p.commands))
 
 
 # ---- accesses and stages ----
@@ -395,7 +402,7 @@ def pack(program: Program, resolve: Resolve) -> bytes:
             if value is not None:
                 values[arg.name] = (value,) if arg.kind in ("i32", "f32") else resolve(value)
         body = op.pack(values)
-        head = struct.pack("<HHiII", OP_IDS[c.op], c.domain, c.layer, 0, 0)
+        head = struct.pack("<HHiIi", OP_IDS[c.op], c.domain, c.layer, int(c.skippable), c.row)
         out += (head + body).ljust(256, b"\0")
     return bytes(out)
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-ROWS, OUTS, SEGS = 0, 1, 2
-"""Domains: a command runs over all live rows of the step, over its output rows, or over its segments."""
+ROWS, OUTS, SEGS, ROW = 0, 1, 2, 3
+"""Domains: a command runs over all live rows of the step, its output rows, its segments, or one given row."""
 
 STEP_FIELDS: tuple[tuple[str, str, str], ...] = (
     ("n_rows", "int32_t", "live rows"),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .formats import dequantize
+from .formats import dequantize, format_by_name
 from .gguf import GgufFile
 from .program import Matrix, Table, Vector
 from .repack import repack
@@ -56,8 +56,32 @@ def vector_values(gguf: GgufFile, weight: Vector) -> np.ndarray:
 
 def matrix_values(gguf: GgufFile, weight: Matrix) -> np.ndarray:
     """float32 [m, k]: the tensors of a matrix, dequantised and stacked."""
-    parts = [dequantize(gguf.tensors[n].format, rows_of(gguf, n, first, m, weight.k)) for n, first, m in weight.parts()]
-    return np.concatenate([p.reshape(-1, weight.k) for p in parts])
+    out = []
+    for name, first, m in weight.parts():
+        values = dequantize(gguf.tensors[name].format, rows_of(gguf, name, first, m, weight.k)).reshape(-1, weight.k)
+        if requantized(gguf, weight, name):
+            fmt = format_by_name(weight.layout.format_name)
+            values = dequantize(fmt, quantize_q4_0(values)).reshape(-1, weight.k)
+        out.append(values)
+    return np.concatenate(out)
+
+
+def requantized(gguf: GgufFile, weight: Matrix, name: str) -> bool:
+    """Whether the layout holds another format than the file: a Q4_0 copy, made while loading."""
+    return gguf.tensors[name].format.name != weight.layout.format_name
+
+
+def quantize_q4_0(x: np.ndarray) -> np.ndarray:
+    """Q4_0 blocks uint8 [rows, bytes] of float32 [rows, n]: the element of largest magnitude gets code 0 (-8)."""
+    blocks = x.reshape(x.shape[0], -1, 32).astype(np.float32)
+    at = np.abs(blocks).argmax(axis=-1)[..., None]
+    d = np.take_along_axis(blocks, at, axis=-1) / np.float32(-8)
+    with np.errstate(divide="ignore"):
+        inverse = np.where(d == 0, np.float32(0), np.float32(1) / d)
+    codes = np.minimum(15, (blocks * inverse + np.float32(8.5)).astype(np.int32)).astype(np.uint8)
+    packed = codes[..., :16] | (codes[..., 16:] << 4)
+    scale = d.astype(np.float16).view(np.uint8).reshape(*d.shape[:-1], 2)
+    return np.concatenate([scale, packed], axis=-1).reshape(x.shape[0], -1)
 
 
 def rows_of(gguf: GgufFile, name: str, first: int, rows: int, k: int) -> np.ndarray:
@@ -81,11 +105,28 @@ def load(
             pos = offset
             for name, first, rows in weight.parts():
                 size = weight.layout.nbytes(rows, weight.k)
-                data = rows_of(gguf, name, first, rows, weight.k)
-                repack(pool, weight.layout, data, memory[pos : pos + size], rows, weight.k)
+                if requantized(gguf, weight, name):
+                    _load_q4_0(gguf, weight, name, first, rows, memory[pos : pos + size], pool)
+                else:
+                    data = rows_of(gguf, name, first, rows, weight.k)
+                    repack(pool, weight.layout, data, memory[pos : pos + size], rows, weight.k)
                 pos += size
             for name in set(weight.names):
                 gguf.tensors[name].release()
         done += nbytes(weight)
         progress(done, placement.total)
     return placement.offsets
+
+
+def _load_q4_0(
+    gguf: GgufFile, weight: Matrix, name: str, first: int, rows: int, memory: np.ndarray, pool: object
+) -> None:
+    """Repack rows of a tensor as Q4_0, a few thousand rows at a time so that no F32 copy of it exists."""
+    piece = 4096  # whole row groups
+    for start in range(0, rows, piece):
+        n = min(piece, rows - start)
+        raw = rows_of(gguf, name, first + start, n, weight.k)
+        values = dequantize(gguf.tensors[name].format, raw).reshape(n, weight.k)
+        at = weight.layout.nbytes(start, weight.k)
+        size = weight.layout.nbytes(n, weight.k)
+        repack(pool, weight.layout, quantize_q4_0(values).reshape(-1), memory[at : at + size], n, weight.k)

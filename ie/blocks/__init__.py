@@ -10,31 +10,43 @@ from collections.abc import Callable
 from ..config import ModelConfig
 from ..gguf import GgufFile
 from ..program import Program, View, finish
-from ..step import OUTS
-from . import attention, deltanet, ffn
+from ..step import OUTS, ROWS
+from . import attention, deltanet, ffn, mtp
 from .builder import Builder
 
 __all__ = ["build"]
 
 
-def build(gguf: GgufFile, config: ModelConfig, slots: int = 16) -> Program:
+def build(gguf: GgufFile, config: ModelConfig, slots: int = 16, ring: int = 0) -> Program:
     """The program of one step: tokens of the step inputs to `logits` [outputs, vocabulary].
 
-    `slots`: copies of recurrent state that each sequence keeps."""
+    `slots`: copies of recurrent state that each sequence keeps. `ring` > 0: for drafting with the MTP block, keep the
+    hidden states of that many positions and store the block's keys and values."""
     b = Builder(gguf, config, slots)
     x = b.buffer("embd", config.n_embd)
     b.emit("embed", y=x, table=b.table("token_embd.weight", config.n_vocab, config.n_embd), scale=config.embed_scale)
     for i in range(len(config.layers)):
         b.layer = i
         x = layer(b, i, x)
-    b.layer, b.domain = -1, OUTS
-    last = b.buffer("output_rows", config.n_embd)
-    b.emit("gather", x=x, y=last)
-    h = b.rmsnorm(last, b.vector("output_norm.weight", config.n_embd), "output_norm")
+    b.layer = -1
+    norm = b.vector("output_norm.weight", config.n_embd)
+    hidden = None
+    if ring:  # every row's hidden state is wanted, not only those of output rows
+        x = b.rmsnorm(x, norm, "output_norm")
+        hidden = mtp.hidden_ring(config, ring)
+        b.emit("ring_put", x=x, ring=hidden, size=ring)
+    b.domain = OUTS
+    h = b.buffer("output_rows", config.n_embd)
+    b.emit("gather", x=x, y=h)
+    if hidden is None:
+        h = b.rmsnorm(h, norm, "output_norm")
     head = "output.weight" if b.has("output.weight") else "token_embd.weight"
     logits = b.linear(h, head, config.n_vocab, "output.bias")
     if config.softcap:
         b.emit("softcap", x=logits, cap=config.softcap)
+    if hidden is not None:
+        b.domain = ROWS
+        mtp.emit_kv(b, hidden)
     for rope in config.ropes:
         if rope.factors:
             b.vector(rope.factors, rope.n_rot // 2)

@@ -21,18 +21,10 @@ def emit(b: Builder, layer: int, u: View) -> View:
             q, gate = gated_query(b, blk, u, spec.n_head)
         else:
             q = b.linear(u, blk + "attn_q.weight", q_rows, blk + "attn_q.bias")
-        k = b.linear(u, blk + "attn_k.weight", kv_rows, blk + "attn_k.bias")
-        v = b.linear(u, blk + "attn_v.weight", kv_rows, blk + "attn_v.bias")
+        k, v = key_value(b, blk, u, kv_rows)
     if cfg.arch.qk_norm:
         q = b.rmsnorm(q, b.vector(blk + "attn_q_norm.weight", dim), blk + "q_norm")
-        k = b.rmsnorm(k, b.vector(blk + "attn_k_norm.weight", dim), blk + "k_norm")
-    rope = cfg.ropes[spec.rope]
-    keys, values = (Cache(layer, which, spec.n_kv, dim) for which in ("k", "v"))
-    table = RopeTable(spec.rope) if rope.n_rot else None
-    b.emit(
-        "rope", q=q, k=k, v=v, rope=table, k_cache=keys, v_cache=values,
-        head_dim=dim, n_rot=rope.n_rot, neox=int(rope.neox),
-    )  # fmt: skip
+    keys, values = store(b, layer, q, k, v)
     y = b.buffer(blk + "attn", q_rows)
     b.emit(
         "attention", q=q, k_cache=keys, v_cache=values, y=y,
@@ -43,6 +35,31 @@ def emit(b: Builder, layer: int, u: View) -> View:
         b.emit("glu", gate=gate, up=y, y=gated, act=SIGMOID)
         y = gated
     return b.linear(y, blk + "attn_output.weight", cfg.n_embd, blk + "attn_output.bias")
+
+
+def emit_kv(b: Builder, layer: int, u: View) -> None:
+    """Only keys and values of the layer, for rows whose output nobody needs."""
+    k, v = key_value(b, f"blk.{layer}.", u, b.spec(layer).n_kv * b.config.head_dim)
+    store(b, layer, None, k, v)
+
+
+def key_value(b: Builder, blk: str, u: View, rows: int) -> tuple[View, View]:
+    k = b.linear(u, blk + "attn_k.weight", rows, blk + "attn_k.bias")
+    return k, b.linear(u, blk + "attn_v.weight", rows, blk + "attn_v.bias")
+
+
+def store(b: Builder, layer: int, q: View | None, k: View, v: View) -> tuple[Cache, Cache]:
+    """Norm of the keys where the model has one, rotation of queries and keys, keys and values into the cache."""
+    cfg, spec, blk = b.config, b.spec(layer), f"blk.{layer}."
+    dim, rope = cfg.head_dim, cfg.ropes[spec.rope]
+    if cfg.arch.qk_norm:
+        k = b.rmsnorm(k, b.vector(blk + "attn_k_norm.weight", dim), blk + "k_norm")
+    keys, values = (Cache(layer, which, spec.n_kv, dim) for which in ("k", "v"))
+    b.emit(
+        "rope", q=q, k=k, v=v, rope=RopeTable(spec.rope) if rope.n_rot else None, k_cache=keys, v_cache=values,
+        head_dim=dim, n_rot=rope.n_rot, neox=int(rope.neox),
+    )  # fmt: skip
+    return keys, values
 
 
 def gated_query(b: Builder, blk: str, u: View, heads: int) -> tuple[View, View]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..config import LayerConfig, ModelConfig
 from ..errors import FormatError, ModelError
-from ..formats import layout_for
+from ..formats import Format, format_by_name, layout_for
 from ..gguf import GgufFile, TensorInfo
 from ..program import Buffer, Command, Matrix, Table, Vector, View
 from ..step import ROWS
@@ -21,12 +21,13 @@ QUANTUM = 32  # values along K that share an activation scale: quantised rows ar
 class Builder:
     """Collects the commands of one model."""
 
-    def __init__(self, gguf: GgufFile, config: ModelConfig, slots: int = 16) -> None:
+    def __init__(self, gguf: GgufFile, config: ModelConfig, slots: int = 16, prefix: str = "") -> None:
         self.gguf, self.config, self.slots = gguf, config, slots
         self.commands: list[Command] = []
         self.used: set[str] = set()
         self.layer = -1
-        self.domain = ROWS
+        self.domain, self.row, self.skippable = ROWS, 0, False
+        self.prefix = prefix  # of buffer names
         self._names: dict[str, int] = {}
         self._quantized: dict[View, View] = {}
 
@@ -100,11 +101,12 @@ class Builder:
     def buffer(self, name: str, cols: int, dtype: str = "f32") -> View:
         """A new buffer of the current domain; a repeated name gets a number."""
         n = self._names[name] = self._names.get(name, -1) + 1
-        return View.of(Buffer(f"{name}.{n}" if n else name, dtype, cols, self.domain))
+        return View.of(Buffer(self.prefix + (f"{name}.{n}" if n else name), dtype, cols, self.domain))
 
     def emit(self, op: str, domain: int | None = None, **args: Any) -> None:
         kept = {k: v for k, v in args.items() if v is not None}
-        self.commands.append(Command(op, kept, self.layer, self.domain if domain is None else domain))
+        where = self.domain if domain is None else domain
+        self.commands.append(Command(op, kept, self.layer, where, self.row, self.skippable))
 
     def rmsnorm(self, x: View, w: Vector, name: str) -> View:
         """Normalise each group of w.n values of x."""
@@ -115,7 +117,7 @@ class Builder:
     def quantized(self, x: View) -> View:
         """x as Q8; one command however many layers read it."""
         if x not in self._quantized:
-            q = self.buffer(f"{x.buffer.name}.q8", x.cols, "q8")
+            q = self.buffer(f"{x.buffer.name.removeprefix(self.prefix)}.q8", x.cols, "q8")
             self.emit("quantize", x=x, yq=q)
             self._quantized[x] = q
         return self._quantized[x]
@@ -126,12 +128,22 @@ class Builder:
         """x W^T (+ bias when the file has that tensor), in the activation format the weight's layout reads.
 
         m: rows of the tensor; `parts`: only these (first row, rows) of it, stacked."""
-        w = self.matrix(name, m, x.cols, parts)
-        source = self.quantized(x) if w.layout.activation == "q8" else x
-        y = self.buffer(name.removesuffix(".weight"), w.m)
+        matrix = self.matrix(name, m, x.cols, parts)
         has_bias = bias is not None and self.has(bias)
-        self.emit("matmul", x=source, w=w, y=y, bias=self.vector(bias, m) if has_bias and bias else None)
+        return self.product(
+            x, matrix, name.removesuffix(".weight"), self.vector(bias, m) if has_bias and bias else None
+        )
+
+    def product(self, x: View, matrix: Matrix, name: str, bias: Vector | None = None) -> View:
+        """x W^T (+ bias) in the activation format that the layout reads."""
+        source = self.quantized(x) if matrix.layout.activation == "q8" else x
+        y = self.buffer(name, matrix.m)
+        self.emit("matmul", x=source, w=matrix, y=y, bias=bias)
         return y
+
+    @staticmethod
+    def format(name: str) -> Format:
+        return format_by_name(name)
 
     def add(self, a: View, b: View, name: str) -> View:
         y = self.buffer(name, a.cols)

@@ -6,7 +6,7 @@ Owns: the `Executor` protocol. An executor is given a program once (`load`), is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -67,10 +67,11 @@ class Executor(Protocol):
         n_blocks: int,
         progress: Progress,
         n_seqs: int = 1,
+        more: Sequence[Program] = (),
     ) -> None:
         """Bring weights, rotary tables (n_ctx positions), KV pool (n_blocks blocks a layer), states of n_seqs."""
 
-    def bind(self, rows: int, outs: int) -> int:
+    def bind(self, rows: int, outs: int, program: Program | None = None) -> int:
         """Prepare the program for up to `rows` rows and `outs` output rows; returns a handle."""
 
     def run(self, handle: int, step: StepInputs) -> None:

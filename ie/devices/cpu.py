@@ -6,6 +6,7 @@ with. All of it is taken in `load` and `bind`; `run` is one call into C.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +18,8 @@ from ..errors import DeviceError, ResourceError
 from ..gguf import GgufFile
 from ..ops.table import COMMAND_BYTES
 from ..plan import plan_program
-from ..program import Buffer, Cache, Matrix, Program, RopeTable, State, Table, Vector, View, pack
-from ..step import OUTS, StepInputs
+from ..program import Buffer, Cache, Matrix, Program, RopeTable, State, Table, Vector, View, pack, union
+from ..step import OUTS, ROW, StepInputs
 from .base import Data, Item, Place, Progress, Q8Rows
 
 QUANTUM = 32  # values of a Q8 block
@@ -34,6 +35,7 @@ class Bound:
     struct: Any
     offsets: dict[Buffer, int]
     arena: int
+    program: Program
 
 
 class CpuExecutor:
@@ -69,9 +71,11 @@ class CpuExecutor:
         n_blocks: int,
         progress: Progress,
         n_seqs: int = 1,
+        more: Sequence[Program] = (),
     ) -> None:
         self.gguf, self.program = gguf, program
-        used = program.weights()
+        self._all = union((program, *more))
+        used = self._all.weights()
         self._memory["weights"] = native.Memory(weights.place(used).total, "weights")
         offsets = weights.load(gguf, used, self._memory["weights"].array, self.pool, progress)
         self.weight_address = {w: self._memory["weights"].address + o for w, o in offsets.items()}
@@ -90,7 +94,7 @@ class CpuExecutor:
         self.rope_address = [t.ctypes.data for t in tables]
 
     def _make_cache(self, n_blocks: int) -> None:
-        caches = self.program.caches()
+        caches = self._all.caches()
         sizes = [2 * n_blocks * self.lib.ie_core_kv_block_elems(c.heads, c.dim) for c in caches]
         memory = self._memory["KV cache"] = native.Memory(sum(sizes), "the KV cache")
         self.cache_address: dict[tuple[int, str], int] = {}
@@ -101,13 +105,13 @@ class CpuExecutor:
 
     def _make_states(self, n_seqs: int) -> None:
         """Recurrent state and the like: `shape` floats for each sequence, one after the other."""
-        sizes = [-(-4 * n_seqs * s.size // 256) * 256 for s in self.program.states()]
+        sizes = [-(-4 * n_seqs * s.size // 256) * 256 for s in self._all.states()]
         self.state_address: dict[State, int] = {}
         if not sizes:
             return
         memory = self._memory["state"] = native.Memory(sum(sizes), "the recurrent state")
         pos = memory.address
-        for state, size in zip(self.program.states(), sizes, strict=True):
+        for state, size in zip(self._all.states(), sizes, strict=True):
             self.state_address[state] = pos
             pos += size
 
@@ -117,17 +121,19 @@ class CpuExecutor:
         fn = self.lib.ie_core_q8_row_bytes if buffer.dtype == "q8" else self.lib.ie_core_f32_row_bytes
         return int(fn(buffer.cols))
 
-    def bind(self, rows: int, outs: int) -> int:
-        def size_of(buffer: Buffer) -> int:
-            return self.row_bytes(buffer) * (outs if buffer.domain == OUTS else rows)
+    def bind(self, rows: int, outs: int, program: Program | None = None) -> int:
+        chosen = program or self.program
 
-        offsets, arena = plan_program(self.program, size_of)
+        def size_of(buffer: Buffer) -> int:
+            return self.row_bytes(buffer) * {OUTS: outs, ROW: 1}.get(buffer.domain, rows)
+
+        offsets, arena = plan_program(chosen, size_of)
         if self.arena is None or arena > self.arena.nbytes:
             self.arena = native.Memory(arena, "activations")
             for bound in self.bound:  # the arena moved: pack the others again
                 self._pack(bound)
-        starts = np.asarray(self.program.stage_starts(), np.int32)
-        bound = Bound(np.empty(0, np.uint8), starts, self.ffi.new("ie_program *"), offsets, arena)
+        starts = np.asarray(chosen.stage_starts(), np.int32)
+        bound = Bound(np.empty(0, np.uint8), starts, self.ffi.new("ie_program *"), offsets, arena, chosen)
         self._pack(bound)
         self.bound.append(bound)
         return len(self.bound) - 1
@@ -155,10 +161,10 @@ class CpuExecutor:
                     return (self.state_address[value],)
             raise AssertionError(f"no address for {value!r}")
 
-        bound.commands = np.frombuffer(pack(self.program, resolve), np.uint8)
+        bound.commands = np.frombuffer(pack(bound.program, resolve), np.uint8)
         bound.struct.cmds = bound.commands.ctypes.data
         bound.struct.stage_start = bound.stage_starts.ctypes.data
-        bound.struct.n_cmds = len(self.program.commands)
+        bound.struct.n_cmds = len(bound.program.commands)
         bound.struct.n_stages = len(bound.stage_starts) - 1
 
     # ---- running ----
@@ -175,7 +181,7 @@ class CpuExecutor:
             raise DeviceError(f"cpu: command {index} was refused")
 
     def run_timed(self, handle: int, step: StepInputs) -> np.ndarray:
-        n = len(self.program.commands)
+        n = len(self.bound[handle].program.commands)
         starts, clock = np.arange(n + 1, dtype=np.int32), np.empty(n + 1, np.int64)
         serial = self.ffi.new("ie_program *")
         serial.cmds, serial.stage_start = self.bound[handle].struct.cmds, starts.ctypes.data
@@ -258,7 +264,7 @@ class CpuExecutor:
     def command_bytes(self, handle: int, rows: int, outs: int) -> int:
         """Weight bytes that one step of the bound program reads."""
         total, base = 0, self.ffi.cast("char *", self.bound[handle].struct.cmds)
-        for i, c in enumerate(self.program.commands):
+        for i, c in enumerate(self.bound[handle].program.commands):
             if c.op == "matmul":
                 total += self.lib.ie_core_command_bytes(base + 256 * i, outs if c.domain == OUTS else rows)
         return total

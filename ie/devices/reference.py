@@ -8,6 +8,7 @@ Each buffer has memory of its own, so it also shows what a wrong arena plan does
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,8 +18,8 @@ from ..config import ModelConfig, rope_table
 from ..formats import dequantize
 from ..gguf import GgufFile
 from ..ops import OPS
-from ..program import Buffer, Cache, Matrix, Program, RopeTable, State, Table, Vector, View
-from ..step import OUTS, StepInputs
+from ..program import Buffer, Cache, Matrix, Program, RopeTable, State, Table, Vector, View, union
+from ..step import OUTS, ROW, StepInputs
 from .base import Data, Item, Place, Progress, Q8Rows
 
 BLOCK = 32
@@ -69,33 +70,41 @@ class ReferenceExecutor:
         n_blocks: int,
         progress: Progress,
         n_seqs: int = 1,
+        more: Sequence[Program] = (),
     ) -> None:
-        self.gguf, self.program = gguf, program
+        self.gguf, self.programs = gguf, [program]
+        everything = union((program, *more))
         store = np.float16 if self.mode == "q8" else np.float64
-        self.cache = {(c.layer, c.which): np.zeros((n_blocks, BLOCK, c.heads, c.dim), store) for c in program.caches()}
-        self.states = {s: np.zeros((n_seqs, *s.shape), self.dtype) for s in program.states()}
+        self.cache = {
+            (c.layer, c.which): np.zeros((n_blocks, BLOCK, c.heads, c.dim), store) for c in everything.caches()
+        }
+        self.states = {s: np.zeros((n_seqs, *s.shape), self.dtype) for s in everything.states()}
         self.ropes = []
         for rope in config.ropes:
             factors = weights.vector_values(gguf, Vector((rope.factors,), rope.n_rot // 2)) if rope.factors else None
             self.ropes.append(rope_table(rope, n_ctx, factors).astype(self.dtype))
         progress(1, 1)
 
-    def bind(self, rows: int, outs: int) -> int:
-        return 0
+    def bind(self, rows: int, outs: int, program: Program | None = None) -> int:
+        if program is None or program is self.programs[0]:
+            return 0
+        self.programs.append(program)
+        return len(self.programs) - 1
 
     def run(self, handle: int, step: StepInputs) -> None:
-        for index in range(len(self.program.commands)):
+        for index in range(len(self.programs[handle].commands)):
             self.run_command(handle, step, index)
 
     def run_command(self, handle: int, step: StepInputs, index: int) -> None:
         self.step = step
-        command = self.program.commands[index]
-        if command.domain != OUTS or step.n_outs:
+        command = self.command = self.programs[handle].commands[index]
+        skipped = command.skippable and step.header["skip"]
+        if not skipped and (command.domain != OUTS or step.n_outs):
             OPS[command.op].reference(self, command.args)
 
     def run_timed(self, handle: int, step: StepInputs) -> np.ndarray:
         clock = [time.monotonic_ns()]
-        for index in range(len(self.program.commands)):
+        for index in range(len(self.programs[handle].commands)):
             self.run_command(handle, step, index)
             clock.append(time.monotonic_ns())
         return np.diff(clock)
@@ -107,7 +116,7 @@ class ReferenceExecutor:
 
     def command_bytes(self, handle: int, rows: int, outs: int) -> int:
         """Weight bytes that a step reads in the file's formats."""
-        return sum(weights.nbytes(w) for w in self.program.weights() if isinstance(w, Matrix))
+        return sum(weights.nbytes(w) for w in self.programs[handle].weights() if isinstance(w, Matrix))
 
     def memory(self) -> dict[str, int]:
         kv = sum(c.nbytes for c in self.cache.values())
@@ -151,7 +160,7 @@ class ReferenceExecutor:
 
     def get(self, view: View) -> np.ndarray:
         """Live rows of a view, as the executor's float type; a Q8 buffer gives code times scale."""
-        rows = self.step.n_outs if view.buffer.domain == OUTS else self.step.n_rows
+        rows = {OUTS: self.step.n_outs, ROW: 1}.get(view.buffer.domain, self.step.n_rows)
         return self.buffers[view.buffer][:rows, view.offset : view.offset + view.cols]
 
     def put(self, view: View, values: np.ndarray) -> None:
@@ -198,17 +207,30 @@ class ReferenceExecutor:
         return np.asarray(dequantize(info.format, raw), self.dtype)
 
     def rope_rows(self, rope: RopeTable) -> np.ndarray:
-        return np.asarray(self.ropes[rope.index][self.step.pos[: self.step.n_rows]])
+        return np.asarray(self.ropes[rope.index][self.step.pos[self._live()]])
 
     def tokens(self) -> np.ndarray:
-        return self.step.token[: self.step.n_rows]
+        return self.step.token[self._live()]
 
     def out_rows(self) -> np.ndarray:
         return self.step.out_row[: self.step.n_outs]
 
     def positions(self) -> list[tuple[int, int]]:
-        n = self.step.n_rows
-        return list(zip(self.step.pos[:n].tolist(), self.step.seq[:n].tolist(), strict=True))
+        rows = self._live()
+        return list(zip(self.step.pos[rows].tolist(), self.step.seq[rows].tolist(), strict=True))
+
+    def _live(self) -> slice:
+        """Rows of the step inputs that the running command is about."""
+        row = self.command.row
+        return slice(row, row + 1) if self.command.domain == ROW else slice(0, self.step.n_rows)
+
+    def chain(self, token: int, goes_on: bool) -> None:
+        """Set the next row's token, or the skip flag (see `ops.pick`)."""
+        row = self.command.row + 1
+        if goes_on and row < self.step.n_rows:
+            self.step.token[row] = token
+        else:
+            self.step.header["skip"] = 1
 
     def position(self, row: int) -> int:
         return int(self.step.pos[row])

@@ -10,14 +10,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import add, attention, conv, deltanet, embed, gather, glu, matmul, quantize, rmsnorm, rope, softcap
+from . import (
+    add,
+    attention,
+    conv,
+    deltanet,
+    embed,
+    gather,
+    glu,
+    matmul,
+    pick,
+    quantize,
+    ring_get,
+    ring_put,
+    rmsnorm,
+    rope,
+    softcap,
+)
 from .table import Arg, Op
 
 __all__ = ["OPS", "OP_IDS", "Arg", "Op"]
 
 OPS: Mapping[str, Op] = {
     m.OP.name: m.OP
-    for m in (embed, gather, rmsnorm, quantize, matmul, rope, attention, glu, add, softcap, conv, deltanet)
+    for m in (
+        *(embed, gather, rmsnorm, quantize, matmul, rope, attention, glu, add),
+        *(softcap, conv, deltanet, ring_put, ring_get, pick),
+    )
 }
 """Name to op, in the order of their ids."""
 

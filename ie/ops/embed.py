@@ -28,6 +28,7 @@ OP = Op(
         Arg("y", "f32v", "N", "w"),
         Arg("table", "table", "N", doc="one row a token"),
         Arg("scale", "f32", default=1.0, doc="multiplies every value (1: none)"),
+        Arg("tokens", "state", optional=True, doc="stands for the step inputs' tokens where another op writes them"),
     ),
     tolerance="elementwise",
     geometry=CountFn("ie_geom_rows", ("rows",)),

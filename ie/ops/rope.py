@@ -25,14 +25,15 @@ def rotate(x: np.ndarray, table: np.ndarray, n_rot: int, neox: bool) -> np.ndarr
 
 def reference(env: Any, a: Mapping[str, Any]) -> None:
     dim = a["head_dim"]
-    q, k, v = (env.get(a[n]) for n in ("q", "k", "v"))
-    rows = q.shape[0]
-    q, k, v = (t.reshape(rows, -1, dim) for t in (q, k, v))
-    if a["n_rot"]:
-        table = env.rope_rows(a["rope"])
-        q, k = (rotate(t, table, a["n_rot"], bool(a["neox"])) for t in (q, k))
-    env.put(a["q"], q.reshape(rows, -1))
-    env.cache_write(a["k_cache"], a["v_cache"], k, v)
+    rows = env.get(a["k"]).shape[0]
+
+    def turned(name: str) -> np.ndarray:
+        x = env.get(a[name]).reshape(rows, -1, dim)
+        return rotate(x, env.rope_rows(a["rope"]), a["n_rot"], bool(a["neox"])) if a["n_rot"] else x
+
+    if a.get("q") is not None:
+        env.put(a["q"], turned("q").reshape(rows, -1))
+    env.cache_write(a["k_cache"], a["v_cache"], turned("k"), env.get(a["v"]).reshape(rows, -1, dim))
 
 
 def magnitude(env: Any, a: Mapping[str, Any], output: str) -> tuple[Any, float] | None:
@@ -51,7 +52,7 @@ def magnitude(env: Any, a: Mapping[str, Any], output: str) -> tuple[Any, float] 
 OP = Op(
     name="rope",
     args=(
-        Arg("q", "f32v", "HD", "rw", doc="rotated in place"),
+        Arg("q", "f32v", "HD", "rw", optional=True, doc="rotated in place"),
         Arg("k", "f32v", "GD"),
         Arg("v", "f32v", "GD"),
         Arg("rope", "rope", optional=True),
@@ -63,7 +64,7 @@ OP = Op(
     ),
     tolerance="elementwise",
     geometry=CountFn("ie_geom_rows", ("rows",)),
-    traffic=CountFn("ie_bytes_rows", ("rows", "q.cols")),
+    traffic=CountFn("ie_bytes_rows", ("rows", "k.cols")),
     flops=None,
     reference=reference,
     doc="(a, b) -> (a cos - b sin, a sin + b cos) for q and k; k and v stored as F16",

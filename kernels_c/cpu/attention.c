@@ -64,7 +64,7 @@ IE_KERNEL(attention)
     const _Float16 *kc = (const _Float16 *)(uintptr_t)a->k_cache, *vc = (const _Float16 *)(uintptr_t)a->v_cache;
     for (int64_t t = begin; t < end; t++) {
         const int64_t r = t / kv_heads, g = t % kv_heads;
-        const int64_t pos = ie_ints(step->pos)[r], seq = ie_ints(step->seq)[r];
+        const int64_t at = r + ie_step_row(cmd), pos = ie_ints(step->pos)[at], seq = ie_ints(step->seq)[at];
         const int32_t *table = ie_ints(step->tables) + seq * step->max_blocks;
         const int64_t start = ie_window_start(pos, a->window);
         for (int64_t h = g * group; h < (g + 1) * group; h++) {

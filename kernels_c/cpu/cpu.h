@@ -33,11 +33,21 @@ IE_KERNEL(add);
 IE_KERNEL(softcap);
 IE_KERNEL(conv);
 IE_KERNEL(deltanet);
+IE_KERNEL(ring_put);
+IE_KERNEL(ring_get);
+IE_KERNEL(pick);
 
 IE_FN int64_t ie_domain_rows(const ie_cmd *c, const ie_step *s) 
 {
-    return c->domain == IE_DOMAIN_OUTS ? s->n_outs : c->domain == IE_DOMAIN_SEGS ? s->n_segs : s->n_rows;
+    switch (c->domain) {
+    case IE_DOMAIN_ROWS: return s->n_rows;
+    case IE_DOMAIN_OUTS: return s->n_outs;
+    case IE_DOMAIN_SEGS: return s->n_segs;
+    default: return 1;
+    }
 }
+/* Row of the step inputs that row 0 of the command's buffers stands for. */
+IE_FN int64_t ie_step_row(const ie_cmd *c) { return c->domain == IE_DOMAIN_ROW ? c->row : 0; }
 IE_FN float *ie_row_f(ie_view v, int64_t r) { return (float *)(uintptr_t)(v.p + (uint64_t)(r * v.stride)); }
 IE_FN uint8_t *ie_row_b(ie_view v, int64_t r) { return (uint8_t *)(uintptr_t)(v.p + (uint64_t)(r * v.stride)); }
 IE_FN const int32_t *ie_ints(uint64_t p) { return (const int32_t *)(uintptr_t)p; }

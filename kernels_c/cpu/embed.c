@@ -6,7 +6,7 @@
 IE_KERNEL(embed)
 {
     IE_ARGS(embed);
-    const int32_t *token = ie_ints(step->token);
+    const int32_t *token = ie_ints(step->token) + ie_step_row(cmd);
     for (int64_t r = begin; r < end; r++) {
         float *y = ie_row_f(a->y, r);
         const uint8_t *src = (const uint8_t *)(uintptr_t)a->table.p + (int64_t)token[r] * a->table.row_bytes;

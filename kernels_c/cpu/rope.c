@@ -17,19 +17,19 @@ static void rotate(const float *x, float *y, const float *table, int64_t dim, in
 IE_KERNEL(rope)
 {
     IE_ARGS(rope);
-    const int64_t dim = a->head_dim, heads = a->q.cols / dim, kv_heads = a->k.cols / dim, n_rot = a->n_rot;
+    const int64_t dim = a->head_dim, heads = a->q.p ? a->q.cols / dim : 0, kv_heads = a->k.cols / dim, n_rot = a->n_rot;
     _Float16 *kc = (_Float16 *)(uintptr_t)a->k_cache, *vc = (_Float16 *)(uintptr_t)a->v_cache;
     for (int64_t r = begin; r < end; r++) {
-        const int64_t pos = ie_ints(step->pos)[r], seq = ie_ints(step->seq)[r];
+        const int64_t at = r + ie_step_row(cmd), pos = ie_ints(step->pos)[at], seq = ie_ints(step->seq)[at];
         const int64_t block = ie_ints(step->tables)[seq * step->max_blocks + ie_kv_block_of(pos)];
         const int64_t slot = ie_kv_slot_of(pos);
         const float *table = (const float *)(uintptr_t)a->rope + pos * n_rot;
-        float *q = ie_row_f(a->q, r);
         const float *k = ie_row_f(a->k, r), *v = ie_row_f(a->v, r);
         float turned[IE_MAX_HEAD_DIM];
-        for (int64_t h = 0; h < heads; h++)
-            if (n_rot)
-                rotate(q + h * dim, q + h * dim, table, dim, n_rot, a->neox);
+        for (int64_t h = 0; h < heads && n_rot; h++) {
+            float *q = ie_row_f(a->q, r) + h * dim;
+            rotate(q, q, table, dim, n_rot, a->neox);
+        }
         for (int64_t h = 0; h < kv_heads; h++) {
             rotate(k + h * dim, turned, table, dim, n_rot, a->neox);
             for (int64_t d = 0; d < dim; d++) {

@@ -15,4 +15,7 @@ const ie_kernel IE_NAME(ie_kernels)[IE_OP_COUNT] = {
     [IE_OP_SOFTCAP] = IE_NAME(ie_softcap),
     [IE_OP_CONV] = IE_NAME(ie_conv),
     [IE_OP_DELTANET] = IE_NAME(ie_deltanet),
+    [IE_OP_RING_PUT] = IE_NAME(ie_ring_put),
+    [IE_OP_RING_GET] = IE_NAME(ie_ring_get),
+    [IE_OP_PICK] = IE_NAME(ie_pick),
 };

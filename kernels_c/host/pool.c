@@ -19,17 +19,22 @@
 #define SPINS 4000
 #define CACHE_LINE 64
 
-typedef struct { _Alignas(CACHE_LINE) _Atomic uint32_t value; _Atomic uint32_t sleepers; } event;
+/* Gate of the current task: its number, whether workers may still enter, how many are inside. */
+#define OPEN (UINT64_C(1) << 31)
+#define INSIDE (OPEN - 1)
 
 struct ie_pool {
-    event start;   /* value: number of tasks begun */
-    event phase;   /* value: barriers passed */
-    _Alignas(CACHE_LINE) _Atomic uint32_t arrived;
+    ie_event start;  /* number of the newest task */
+    ie_event left;   /* changes whenever a worker leaves */
+    _Alignas(CACHE_LINE) _Atomic uint64_t gate;
+    _Atomic uint32_t finished; /* workers that have run the current task */
     int threads, isa, started;
     int quit;
     ie_task fn;
     void *arg;
     pthread_t *handle;
+    void *scratch;
+    int64_t scratch_bytes;
 };
 
 typedef struct { ie_pool *pool; int index; } worker_arg;
@@ -43,8 +48,7 @@ static inline void relax(void)
 #endif
 }
 
-/* Wait until e->value differs from seen; returns the new value. */
-static uint32_t wait_change(event *e, uint32_t seen)
+uint32_t ie_event_wait(ie_event *e, uint32_t seen)
 {
     uint32_t now;
     for (int i = 0; i < SPINS; i++) {
@@ -60,47 +64,72 @@ static uint32_t wait_change(event *e, uint32_t seen)
     return now;
 }
 
-static void advance(event *e)
+void ie_event_set(ie_event *e, uint32_t value)
+{
+    atomic_store(&e->value, value);
+    if (atomic_load(&e->sleepers))
+        syscall(SYS_futex, &e->value, FUTEX_WAKE_PRIVATE, 1 << 30, NULL, NULL, 0);
+}
+
+/* Like ie_event_set to the next value, when several threads may do so. */
+static void event_bump(ie_event *e)
 {
     atomic_fetch_add(&e->value, 1);
     if (atomic_load(&e->sleepers))
         syscall(SYS_futex, &e->value, FUTEX_WAKE_PRIVATE, 1 << 30, NULL, NULL, 0);
 }
 
-void ie_pool_barrier(ie_pool *pool)
+/* Enter the task whose gate is open; returns its number, or 0 when there is none. */
+static uint32_t enter(ie_pool *pool)
 {
-    uint32_t seen = atomic_load(&pool->phase.value);
-    if (atomic_fetch_add(&pool->arrived, 1) + 1 == (uint32_t)pool->threads) {
-        atomic_store(&pool->arrived, 0);
-        advance(&pool->phase);
-    } else {
-        wait_change(&pool->phase, seen);
-    }
+    uint64_t gate = atomic_load(&pool->gate);
+    while (gate & OPEN)
+        if (atomic_compare_exchange_weak(&pool->gate, &gate, gate + 1))
+            return (uint32_t)(gate >> 32);
+    return 0;
 }
 
 static void *worker(void *p)
 {
     worker_arg arg = *(worker_arg *)p;
+    ie_pool *pool = arg.pool;
     free(p);
     uint32_t seen = 0;
     for (;;) {
-        seen = wait_change(&arg.pool->start, seen);
-        if (arg.pool->quit)
+        seen = ie_event_wait(&pool->start, seen);
+        if (pool->quit)
             return NULL;
-        arg.pool->fn(arg.pool->arg, arg.index);
-        ie_pool_barrier(arg.pool);
+        const uint32_t task = enter(pool);
+        if (!task)
+            continue; /* came too late; the others have done it */
+        seen = task;  /* maybe a newer one than we were woken for: not to be run twice */
+        pool->fn(pool->arg, arg.index);
+        atomic_fetch_add(&pool->finished, 1);
+        atomic_fetch_sub(&pool->gate, 1);
+        event_bump(&pool->left);
     }
 }
 
-void ie_pool_run(ie_pool *pool, ie_task fn, void *arg)
+void ie_pool_run(ie_pool *pool, ie_task fn, void *arg, int everyone)
 {
+    if (pool->threads == 1) {
+        fn(arg, 0);
+        return;
+    }
+    uint32_t task = atomic_load(&pool->start.value) + 1;
+    task += task == 0; /* 0 means none */
     pool->fn = fn;
     pool->arg = arg;
-    if (pool->threads > 1)
-        advance(&pool->start);
+    atomic_store(&pool->finished, 0);
+    atomic_store(&pool->gate, (uint64_t)task << 32 | OPEN);
+    ie_event_set(&pool->start, task);
     fn(arg, 0);
-    if (pool->threads > 1)
-        ie_pool_barrier(pool);
+    for (uint32_t seen; seen = atomic_load(&pool->left.value),
+                        everyone && atomic_load(&pool->finished) != (uint32_t)pool->threads - 1;)
+        ie_event_wait(&pool->left, seen);
+    atomic_fetch_and(&pool->gate, ~OPEN);
+    for (uint32_t seen; seen = atomic_load(&pool->left.value), atomic_load(&pool->gate) & INSIDE;)
+        ie_event_wait(&pool->left, seen);
 }
 
 ie_pool *ie_pool_create(int threads, int isa)
@@ -141,11 +170,24 @@ void ie_pool_destroy(ie_pool *pool)
     if (!pool)
         return;
     pool->quit = 1;
-    advance(&pool->start);
+    event_bump(&pool->start);
     for (int i = 1; i <= pool->started; i++)
         pthread_join(pool->handle[i], NULL);
     free(pool->handle);
+    free(pool->scratch);
     free(pool);
+}
+
+void *ie_pool_scratch(ie_pool *pool, int64_t bytes)
+{
+    if (bytes > pool->scratch_bytes) {
+        free(pool->scratch);
+        pool->scratch_bytes = (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+        pool->scratch = aligned_alloc(CACHE_LINE, (size_t)pool->scratch_bytes);
+        if (!pool->scratch)
+            pool->scratch_bytes = 0;
+    }
+    return pool->scratch;
 }
 
 int ie_pool_threads(const ie_pool *pool) { return pool->threads; }

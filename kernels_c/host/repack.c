@@ -62,12 +62,12 @@ int ie_repack(ie_pool *pool, int layout, const uint8_t *src, uint8_t *dst, int64
         if (k % f.block != 0)
             return -1;
         j.k = k / f.block * f.size; /* bytes of a row: they stay as they are */
-        ie_pool_run(pool, copy_thread, &j);
+        ie_pool_run(pool, copy_thread, &j, 1);
         return 0;
     }
     if (layout < 1 || layout >= IE_L_COUNT || k % ie_layouts[layout].block != 0)
         return -1;
-    ie_pool_run(pool, repack_thread, &j);
+    ie_pool_run(pool, repack_thread, &j, 1);
     return 0;
 }
 
@@ -104,7 +104,7 @@ double ie_read_bandwidth(ie_pool *pool, int64_t bytes, int rounds)
     for (int i = 0; i < rounds; i++) {
         reading r = {.data = data, .words = bytes / 8, .threads = ie_pool_threads(pool)};
         double t = seconds();
-        ie_pool_run(pool, read_thread, &r);
+        ie_pool_run(pool, read_thread, &r, 1);
         t = seconds() - t;
         best = bytes / t > best ? bytes / t : best;
     }

@@ -28,10 +28,13 @@ enum {
     IE_OP_SOFTCAP = 9,
     IE_OP_CONV = 10,
     IE_OP_DELTANET = 11,
-    IE_OP_COUNT = 12
+    IE_OP_RING_PUT = 12,
+    IE_OP_RING_GET = 13,
+    IE_OP_PICK = 14,
+    IE_OP_COUNT = 15
 };
 
-enum { IE_DOMAIN_ROWS = 0, IE_DOMAIN_OUTS = 1, IE_DOMAIN_SEGS = 2 };
+enum { IE_DOMAIN_ROWS = 0, IE_DOMAIN_OUTS = 1, IE_DOMAIN_SEGS = 2, IE_DOMAIN_ROW = 3 };
 enum { IE_CMD_SKIPPABLE = 1 };
 
 /* One command; constant once built. */
@@ -40,7 +43,7 @@ typedef struct {
     uint16_t domain;
     int32_t layer;
     uint32_t flags;
-    uint32_t reserved;
+    int32_t row;
     uint8_t args[240];
 } ie_cmd;
 IE_STATIC_ASSERT(sizeof(ie_cmd) == 256);
@@ -79,11 +82,13 @@ typedef struct {
     ie_view y;
     ie_table table;
     float scale;
+    uint64_t tokens;
 } ie_args_embed;
-IE_STATIC_ASSERT(sizeof(ie_args_embed) == 40);
+IE_STATIC_ASSERT(sizeof(ie_args_embed) == 48);
 IE_STATIC_ASSERT(offsetof(ie_args_embed, y) == 0);
 IE_STATIC_ASSERT(offsetof(ie_args_embed, table) == 16);
 IE_STATIC_ASSERT(offsetof(ie_args_embed, scale) == 32);
+IE_STATIC_ASSERT(offsetof(ie_args_embed, tokens) == 40);
 
 /* y[o] = x[out_row[o]] for each output row o */
 typedef struct {
@@ -264,6 +269,45 @@ IE_STATIC_ASSERT(offsetof(ie_args_deltanet, slots) == 100);
 IE_STATIC_ASSERT(offsetof(ie_args_deltanet, eps) == 104);
 IE_STATIC_ASSERT(offsetof(ie_args_deltanet, scale) == 108);
 
+/* ring[pos mod size] = x */
+typedef struct {
+    ie_view x;
+    uint64_t ring;
+    int32_t size;
+} ie_args_ring_put;
+IE_STATIC_ASSERT(sizeof(ie_args_ring_put) == 32);
+IE_STATIC_ASSERT(offsetof(ie_args_ring_put, x) == 0);
+IE_STATIC_ASSERT(offsetof(ie_args_ring_put, ring) == 16);
+IE_STATIC_ASSERT(offsetof(ie_args_ring_put, size) == 24);
+
+/* y = ring[(pos - 1) mod size]; 0 at position 0 */
+typedef struct {
+    ie_view y;
+    uint64_t ring;
+    int32_t size;
+} ie_args_ring_get;
+IE_STATIC_ASSERT(sizeof(ie_args_ring_get) == 32);
+IE_STATIC_ASSERT(offsetof(ie_args_ring_get, y) == 0);
+IE_STATIC_ASSERT(offsetof(ie_args_ring_get, ring) == 16);
+IE_STATIC_ASSERT(offsetof(ie_args_ring_get, size) == 24);
+
+/* y = (argmax x, softmax(x) there); sets the next row's token, or the skip flag */
+typedef struct {
+    ie_view x;
+    ie_view y;
+    uint64_t tokens;
+    int32_t split;
+    int32_t shift;
+    float p_min;
+} ie_args_pick;
+IE_STATIC_ASSERT(sizeof(ie_args_pick) == 56);
+IE_STATIC_ASSERT(offsetof(ie_args_pick, x) == 0);
+IE_STATIC_ASSERT(offsetof(ie_args_pick, y) == 16);
+IE_STATIC_ASSERT(offsetof(ie_args_pick, tokens) == 32);
+IE_STATIC_ASSERT(offsetof(ie_args_pick, split) == 40);
+IE_STATIC_ASSERT(offsetof(ie_args_pick, shift) == 44);
+IE_STATIC_ASSERT(offsetof(ie_args_pick, p_min) == 48);
+
 /* Independent tiles of a command. `rows`: live rows of the command's domain. */
 static inline int64_t ie_command_tiles(const ie_cmd *c, int64_t rows)
 {
@@ -280,6 +324,9 @@ static inline int64_t ie_command_tiles(const ie_cmd *c, int64_t rows)
     case IE_OP_SOFTCAP: { const ie_args_softcap *a = (const ie_args_softcap *)c->args; return ie_geom_cols(rows, a->x.cols); }
     case IE_OP_CONV: { const ie_args_conv *a = (const ie_args_conv *)c->args; return ie_geom_cols(rows, a->x.cols); }
     case IE_OP_DELTANET: { const ie_args_deltanet *a = (const ie_args_deltanet *)c->args; return ie_geom_heads(rows, a->value_heads); }
+    case IE_OP_RING_PUT: { return ie_geom_rows(rows); }
+    case IE_OP_RING_GET: { return ie_geom_rows(rows); }
+    case IE_OP_PICK: { return ie_geom_rows(rows); }
     default: return 0;
     }
 }
@@ -293,13 +340,16 @@ static inline int64_t ie_command_bytes(const ie_cmd *c, int64_t rows)
     case IE_OP_RMSNORM: { const ie_args_rmsnorm *a = (const ie_args_rmsnorm *)c->args; return ie_bytes_rows(rows, a->x.cols); }
     case IE_OP_QUANTIZE: { const ie_args_quantize *a = (const ie_args_quantize *)c->args; return ie_bytes_rows(rows, a->x.cols); }
     case IE_OP_MATMUL: { const ie_args_matmul *a = (const ie_args_matmul *)c->args; return ie_bytes_matmul(rows, a->y.cols, a->w.blocks, a->w.tile, a->w.lanes); }
-    case IE_OP_ROPE: { const ie_args_rope *a = (const ie_args_rope *)c->args; return ie_bytes_rows(rows, a->q.cols); }
+    case IE_OP_ROPE: { const ie_args_rope *a = (const ie_args_rope *)c->args; return ie_bytes_rows(rows, a->k.cols); }
     case IE_OP_ATTENTION: { const ie_args_attention *a = (const ie_args_attention *)c->args; return ie_bytes_rows(rows, a->q.cols); }
     case IE_OP_GLU: { const ie_args_glu *a = (const ie_args_glu *)c->args; return ie_bytes_rows(rows, a->gate.cols); }
     case IE_OP_ADD: { const ie_args_add *a = (const ie_args_add *)c->args; return ie_bytes_rows(rows, a->y.cols); }
     case IE_OP_SOFTCAP: { const ie_args_softcap *a = (const ie_args_softcap *)c->args; return ie_bytes_rows(rows, a->x.cols); }
     case IE_OP_CONV: { const ie_args_conv *a = (const ie_args_conv *)c->args; return ie_bytes_rows(rows, a->x.cols); }
     case IE_OP_DELTANET: { const ie_args_deltanet *a = (const ie_args_deltanet *)c->args; return ie_bytes_rows(rows, a->qkv.cols); }
+    case IE_OP_RING_PUT: { const ie_args_ring_put *a = (const ie_args_ring_put *)c->args; return ie_bytes_rows(rows, a->x.cols); }
+    case IE_OP_RING_GET: { const ie_args_ring_get *a = (const ie_args_ring_get *)c->args; return ie_bytes_rows(rows, a->y.cols); }
+    case IE_OP_PICK: { const ie_args_pick *a = (const ie_args_pick *)c->args; return ie_bytes_rows(rows, a->x.cols); }
     default: return 0;
     }
 }

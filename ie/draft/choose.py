@@ -1,0 +1,168 @@
+"""choose: the drafters themselves, and the one that picks among them by measured speed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..engine import Engine
+from ..errors import OptionError
+from ..kv import Sequence as KvSequence
+from . import Drafter
+from .costs import Average, StepCosts, best_length
+from .lookup import MAX_DRAFT, MAX_MATCH, SuffixIndex
+
+AGREE = 2  # drafts of the chain that must equal the looked-up text
+PROBE_EVERY = 16  # steps between trials of a drafter that is not in use
+LOOKUP_PROBE = 64  # the same for lookup alone, whose drafts cost time on plain text
+MARGIN = 1.1  # a drafter must be this much faster to replace another
+
+
+class MtpDrafter:
+    """A chain of the model's MTP block; with `lookup`, longer drafts from the text where the chain agrees."""
+
+    def __init__(self, engine: Engine, depth: int, lookup: bool) -> None:
+        self.engine, self.depth = engine, depth
+        self.index = SuffixIndex() if lookup else None
+        self.name, self.off = "mtp+lookup" if lookup else "mtp", ""
+        self.limit = MAX_DRAFT if lookup else depth
+        self.source = "mtp"
+
+    def propose(self, seq: KvSequence, token: int, budget: int) -> list[int]:
+        budget = min(budget, self.limit)
+        match, found = 0, list[int]()
+        if self.index is not None:
+            self.index.update(seq.tokens, token)
+            match, found = self.index.propose(budget)
+        self.source = "mtp"
+        if match >= MAX_MATCH and len(found) > AGREE:
+            chain = self._chain(seq, token, min(AGREE, budget))
+            if chain == found[: len(chain)] and len(chain) == AGREE:
+                self.source = "lookup"
+                return found
+            return self._chain(seq, token, budget)
+        chain = self._chain(seq, token, budget)
+        if len(chain) >= AGREE and len(found) > len(chain) and chain == found[: len(chain)]:
+            self.source = "lookup"
+            return found
+        return chain
+
+    def _chain(self, seq: KvSequence, token: int, budget: int) -> list[int]:
+        drafts = self.engine.draft(seq, token, min(budget, self.depth))
+        return [t for t, prob in drafts if prob >= self.engine.p_min]
+
+    def observe(self, drafts: Sequence[int], accepted: int, seconds: float) -> None:
+        """Nothing to learn: the chain stops itself by its probabilities."""
+
+
+class LookupDrafter:
+    """Lookup alone, for models without an MTP block. Acceptance is learned by match length, cost by rows."""
+
+    def __init__(self) -> None:
+        self.index, self.costs = SuffixIndex(), StepCosts()
+        self.name, self.source, self.limit, self.off = "lookup", "lookup", MAX_DRAFT, ""
+        self._rates: dict[int, Average] = {}
+        self._bucket = 0
+        self._idle = 0
+
+    def propose(self, seq: KvSequence, token: int, budget: int) -> list[int]:
+        self.index.update(seq.tokens, token)
+        match, found = self.index.propose(min(budget, self.limit))
+        if not found or not self.costs.known(1):
+            return []
+        self._bucket = min(match, 8)
+        rate = self._rates.setdefault(self._bucket, self._prior(self._bucket))
+        n = best_length(rate.value, len(found), self.costs)
+        if n == 0:
+            self._idle += 1
+            if self._idle < LOOKUP_PROBE:
+                return []
+            n = 1  # one draft now and then, so that a change of the text is noticed
+        self._idle = 0
+        return found[:n]
+
+    @staticmethod
+    def _prior(bucket: int) -> Average:
+        """Longer matches hold more often; the first trials decide quickly."""
+        average = Average()
+        average.add(min(0.9, 0.3 + 0.08 * bucket), 2.0)
+        return average
+
+    def observe(self, drafts: Sequence[int], accepted: int, seconds: float) -> None:
+        self.costs.add(len(drafts) + 1, seconds)
+        if drafts:
+            trials = accepted + (accepted < len(drafts))
+            rate = self._rates[self._bucket]
+            for i in range(trials):
+                rate.add(float(i < accepted))
+        self.off = "" if drafts else "the text does not repeat itself"
+
+
+class Plain:
+    """Proposes nothing: what the others are measured against."""
+
+    name, source, limit, off = "plain", "plain", 0, ""
+
+    def propose(self, seq: KvSequence, token: int, budget: int) -> list[int]:
+        return []
+
+    def observe(self, drafts: Sequence[int], accepted: int, seconds: float) -> None:
+        """Nothing to learn."""
+
+
+class AutoDrafter:
+    """Uses the drafter that gives the most tokens per second, trying the others now and then."""
+
+    def __init__(self, drafters: Sequence[Drafter]) -> None:
+        self.drafters = list(drafters)
+        self.rates = [Average() for _ in drafters]
+        self.current = 0
+        self.limit = max(d.limit for d in drafters)
+        self.name, self.off = "auto", ""
+        self._step = 0
+        self._used = 0
+
+    @property
+    def source(self) -> str:
+        used = self.drafters[self._used]
+        return str(getattr(used, "source", used.name))
+
+    def propose(self, seq: KvSequence, token: int, budget: int) -> list[int]:
+        self._step += 1
+        untried = [i for i, r in enumerate(self.rates) if not r.weight]
+        self._used = self.current
+        if untried:
+            self._used = untried[0]
+        elif self._step % PROBE_EVERY == 0:
+            others = [i for i in range(len(self.drafters)) if i != self.current]
+            self._used = others[self._step // PROBE_EVERY % len(others)] if others else self.current
+        return self.drafters[self._used].propose(seq, token, budget)
+
+    def observe(self, drafts: Sequence[int], accepted: int, seconds: float) -> None:
+        self.drafters[self._used].observe(drafts, accepted, seconds)
+        # Rates are ratios of sums: a long step weighs by its time.
+        self.rates[self._used].add((accepted + 1) / seconds if seconds > 0 else 0.0, seconds)
+        best = max(range(len(self.rates)), key=lambda i: self.rates[i].value)
+        if self.rates[best].value > MARGIN * self.rates[self.current].value:
+            self.current = best
+        chosen = self.drafters[self.current]
+        self.off = "plain steps were faster" if isinstance(chosen, Plain) else chosen.off
+
+
+def build(kind: str, engine: Engine, depth: int) -> Drafter | None:
+    """See `ie.draft.make`. OptionError when the model cannot draft in that way."""
+    if kind in ("", "off") or depth == 0:
+        return None
+    has_mtp = engine.chain is not None
+    if kind in ("mtp", "mtp+lookup") and not has_mtp:
+        raise OptionError(
+            f"{engine.gguf.path} holds no MTP block: draft with lookup, or name a file that has one (--mtp)"
+        )
+    if kind == "mtp":
+        return MtpDrafter(engine, depth, False)
+    if kind == "mtp+lookup":
+        return MtpDrafter(engine, depth, True)
+    if kind == "lookup":
+        return LookupDrafter()
+    if kind == "auto":
+        return AutoDrafter([MtpDrafter(engine, depth, True), Plain()]) if has_mtp else LookupDrafter()
+    raise OptionError(f"unknown drafter {kind!r}; known: auto, mtp, mtp+lookup, lookup")
