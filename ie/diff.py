@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from . import compare, devices, narrow
+from .blocks.mtp import TOKENS
 from .compare import Verdict
 from .devices import Executor, ReferenceExecutor
 from .devices.base import Data, Item, Place, Q8Rows
@@ -95,11 +96,24 @@ def place_of(step: StepInputs, command: Command, item: Item, access: str) -> Pla
 
 
 def items(command: Command, access: str) -> Iterator[tuple[Arg, Item]]:
-    """Arguments of a command that it reads ("r") or writes ("w"), weights aside."""
+    """Arguments of a command that it reads ("r") or writes ("w"), weights and step inputs aside."""
     for arg in OPS[command.op].args:
         value = command.args.get(arg.name)
-        if isinstance(value, View | Cache | State) and access in arg.access:
+        if isinstance(value, View | Cache | State) and value != TOKENS and access in arg.access:
             yield arg, value
+
+
+def writes_step(command: Command) -> Arg | None:
+    """The argument by which a command writes the step inputs themselves, if it does."""
+    for arg in OPS[command.op].args:
+        if "w" in arg.access and command.args.get(arg.name) == TOKENS:
+            return arg
+    return None
+
+
+def _chosen(step: StepInputs) -> np.ndarray:
+    """What a command may write of the step inputs: the skip flag and the tokens, int32 [1 + rows]."""
+    return np.concatenate([np.atleast_1d(step.header["skip"]), step.token[: step.n_rows]]).astype(np.int32)
 
 
 def name_of(item: Item) -> str:
@@ -219,8 +233,7 @@ class DiffExecutor:
             self.b.poke(on_b, item, place, data)
             for other in self.judged:
                 other.poke(0, item, place, data)
-        self.a.run_command(on_a, step, index)
-        self.b.run_command(on_b, step, index)
+        self._run_both(on_a, on_b, step, program, index)
         self.judge.prepare(step, command)
         as_class = class_for(self.a, self.b, OPS[command.op].tolerance)
         for arg, item in items(command, "w"):
@@ -235,6 +248,24 @@ class DiffExecutor:
             if self.a.arithmetic == "float64":  # go on from what was handed over, not from more digits of it
                 self.a.poke(on_a, item, place, a)
         self.commands += 1
+
+    def _run_both(self, on_a: int, on_b: int, step: StepInputs, program: Program, index: int) -> None:
+        """A's step inputs stay, where a command writes these; B runs on what A ran on."""
+        tokens = writes_step(program.commands[index])
+        before = step.memory.copy() if tokens else None
+        self.a.run_command(on_a, step, index)
+        if tokens is None or before is None:
+            self.b.run_command(on_b, step, index)
+            return
+        after = step.memory.copy()
+        a = _chosen(step)
+        step.memory[:] = before
+        self.b.run_command(on_b, step, index)
+        b = _chosen(step)
+        step.memory[:] = after
+        verdict = compare.exact(tokens.name, b, a)
+        if not verdict:
+            raise self._disagreement(step, program, index, tokens, TOKENS, a, b, verdict)
 
     def run_timed(self, handle: int, step: StepInputs) -> np.ndarray:
         """A's times."""

@@ -19,7 +19,7 @@ from ie.devices.base import Data, Item, Q8Rows
 from ie.engine import Engine
 from ie.errors import OptionError
 from ie.ops import OPS
-from ie.options import EngineOptions
+from ie.options import DraftOptions, EngineOptions
 from ie.program import Command, Program, State, View
 from ie.step import StepInputs
 from ie.trace import COLUMNS, TraceExecutor
@@ -84,6 +84,42 @@ def test_formats_agree(models: Models, fmt: str) -> None:
 @pytest.mark.parametrize("isa", ISAS)
 def test_instruction_sets_agree(models: Models, isa: str) -> None:
     feed(models.path("qwen3"), diff.make_pair(f"cpu:{isa}:threads=1,cpu", 2, "auto"))
+
+
+@pytest.mark.parametrize("pair", ["cpu,cpu:threads=3", "cpu,reference", "reference,cpu"])
+def test_drafting_agrees(models: Models, pair: str) -> None:
+    """The chain that drafts: commands on single rows, one of which writes the step inputs."""
+    executor = diff.make_pair(pair, 2, "auto")
+    drafts = []
+    options = EngineOptions(chunk=CHUNK, n_ctx=64, draft=DraftOptions(p_min=0.0))
+    for runs in (executor, CpuExecutor(1)):
+        with Engine.open(models.path("qwen35", n_mtp=1), options, executor=runs) as engine:
+            seq = engine.new_sequence()
+            engine.forward(seq, tokens(PROMPT))
+            before = executor.commands
+            drafts.append([token for token, _ in engine.draft(seq, 7, 3)])
+            assert runs is not executor or executor.commands > before + len(drafts[0])
+    assert len(drafts[0]) == 3 and drafts[0] == drafts[1]
+
+
+def test_a_wrong_draft_is_found(models: Models) -> None:
+    class Wrong(CpuExecutor):
+        """Writes another token into the step than the one it picked."""
+
+        def run_command(self, handle: int, step: StepInputs, index: int) -> None:
+            super().run_command(handle, step, index)
+            if self.bound[handle].program.commands[index].op == "pick":
+                step.token[1] += 1
+
+    executor = diff.DiffExecutor(CpuExecutor(1), Wrong(1), ("cpu", "wrong"))
+    options = EngineOptions(chunk=CHUNK, n_ctx=64, draft=DraftOptions(p_min=0.0))
+    with Engine.open(models.path("qwen35", n_mtp=1), options, executor=executor) as engine:
+        seq = engine.new_sequence()
+        engine.forward(seq, tokens(PROMPT))
+        with pytest.raises(diff.Disagreement) as caught:
+            engine.draft(seq, 7, 3)
+    found = caught.value.difference
+    assert (found.op, found.output, found.index) == ("pick", "tokens", (2,)) and "step tokens" in str(caught.value)
 
 
 # ---- wrong executors ----
