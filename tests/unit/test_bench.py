@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ie import bench
-from ie.bench import Samples, Case
+from ie.bench import Case, Samples
 
 
 class FakeSequence:
