@@ -29,6 +29,7 @@ ENVIRONMENT_SCOPE = ("ie/", "kernels_c/", "core_laws/")
 FORWARD_LOOKING = {"docs/design.md"}
 # Flags of other programs that documents mention.
 FOREIGN_FLAGS = {"--check", "--flag", "--list", "--no-build-isolation", "--no-deps", "--out"}
+FOREIGN_FLAGS |= {"--format", "--rows", "--m", "--k"}  # of scripts/op_bench.py
 CODE_FOLDERS = ("ie/", "kernels_c/", "core_laws/", "scripts/", "tests/", "docs/", "tiny_models/", "benchmarks/")
 
 
