@@ -67,8 +67,8 @@ class Spec:
 
     def _range(self) -> str:
         if self.lo is not None and self.hi is not None and self.hi < INT_MAX:
-            return f" from {self.lo:g} to {self.hi:g}"
-        return f" of at least {self.lo:g}" if self.lo is not None else ""
+            return f" from {self.lo:,} to {self.hi:,}"
+        return f" of at least {self.lo:,}" if self.lo is not None else ""
 
 
 def read(command: str, known: Mapping[str, Spec], argv: Sequence[str]) -> dict[str, Any]:

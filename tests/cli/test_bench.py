@@ -100,7 +100,7 @@ def test_reference(ie_bench, model: str) -> None:
         (["MODEL", "-p", "0", "-n", "0"], "nothing to measure"),
         (["MODEL", "-p", "x"], "-p: expected integers from 0 to"),
         (["MODEL", "-o", "sql"], "-o: expected md, json, jsonl or csv, got 'sql'"),
-        (["MODEL", "-r", "0"], "-r: expected an integer from 1 to 1000"),
+        (["MODEL", "-r", "0"], "-r: expected an integer from 1 to 1,000"),
         (["/nowhere.gguf"], "/nowhere.gguf"),
     ],
 )

@@ -126,10 +126,13 @@ def test_commands_have_their_own_options() -> None:
     assert parse("ie-doctor", ["-v"]).verbose
 
 
-@given(st.lists(st.text(max_size=8), max_size=6))
-def test_any_words_parse_or_are_refused_in_one_line(words: list[str]) -> None:
+FLAGS = sorted(options.all_flags())
+
+
+@given(st.sampled_from(list(options.COMMANDS)), st.lists(st.text(max_size=8) | st.sampled_from(FLAGS), max_size=6))
+def test_any_words_parse_or_are_refused_in_one_line(command: str, words: list[str]) -> None:
     try:
-        parse("ie-run", words)
+        parse(command, words)
     except OptionError as refused:
         assert str(refused).splitlines()[0]
 
@@ -179,7 +182,7 @@ def test_counts(text: str, values: tuple[int, ...]) -> None:
     "text", ["", ",", "1,", "-1", "2-1", "1-8+0", "1-8*1", "0-8*2", "1-", "-", "1.5", "1-2-3", "0-65", "1,1001", "x"]
 )
 def test_counts_refused(text: str) -> None:
-    with pytest.raises(OptionError, match="-p: expected integers from 0 to 1000, as 512 or"):
+    with pytest.raises(OptionError, match="-p: expected integers from 0 to 1,000, as 512 or"):
         flags.convert("-p", text, COUNTS)
 
 
@@ -189,10 +192,19 @@ def test_a_pair(text: str, value: tuple[int, int] | None) -> None:
     if value is not None:
         assert flags.convert("-pg", text, spec) == value
         return
-    with pytest.raises(OptionError, match="-pg: expected two integers from 0 to 1000, as 512,128, got"):
+    with pytest.raises(OptionError, match="-pg: expected two integers from 0 to 1,000, as 512,128, got"):
         flags.convert("-pg", text, spec)
 
 
 def test_letters_are_not_run_together() -> None:
     assert error("-vh").startswith("unknown option -vh.")
     assert error("-n5").startswith("unknown option -n5.")
+
+
+def test_the_same_flag_means_its_own_thing_to_each_command() -> None:
+    found = parse("ie-bench", ["m", "-p", "1-3", "-n", "0", "-pg", "5,6", "-pg=7,8", "-t", "2", "-d", "0,9"])
+    assert (found.bench_prompt, found.bench_gen, found.bench_pair) == ((1, 2, 3), (0,), ((5, 6), (7, 8)))
+    assert (found.bench_threads, found.bench_depth, found.threads, found.prompt) == ((2,), (0, 9), 0, None)
+    assert parse("ie-ppl", ["m", "-c", "64", "-f", "t"]).window == 64
+    assert error("-c", "3", command="ie-ppl") == "-c: expected an integer from 4 to 1,048,576, got '3'"
+    assert parse("ie-tokenize", ["m", "-p", "-x y", "--no-bos"]).tokenize_text == "-x y"
