@@ -127,6 +127,12 @@ IE_FN int64_t ie_conv_slot(int64_t pos) { return pos & (IE_CONV_RING - 1); }
 IE_FN int64_t ie_geom_rows(int64_t rows) { return rows; }
 IE_FN int64_t ie_geom_matmul(int64_t rows, int64_t m) { return rows > 0 ? ie_groups(m) : 0; }
 IE_FN int64_t ie_geom_cols(int64_t rows, int64_t n) { return rows * ie_div_up(n, IE_COLS_PER_TILE); }
+/* `used` is half of route_cols; y has m columns for each of them. */
+IE_FN int64_t ie_geom_experts(int64_t rows, int64_t y_cols, int64_t route_cols)
+{
+    const int64_t used = route_cols / 2;
+    return rows * used * ie_groups(y_cols / used);
+}
 IE_FN int64_t ie_geom_heads(int64_t rows, int64_t heads) { return rows * heads; }
 
 /* ---- work accounting: bytes that must move and floating-point operations ---- */
@@ -134,6 +140,10 @@ IE_FN int64_t ie_geom_heads(int64_t rows, int64_t heads) { return rows * heads; 
 IE_FN int64_t ie_bytes_matmul(int64_t rows, int64_t m, int64_t blocks_per_row, int64_t tile_bytes, int64_t lanes)
 {
     return rows > 0 ? ie_div_up(m, lanes) * blocks_per_row * tile_bytes : 0;
+}
+IE_FN int64_t ie_bytes_experts(int64_t rows, int64_t route_cols, int64_t expert_bytes)
+{
+    return rows * (route_cols / 2) * expert_bytes;
 }
 IE_FN int64_t ie_bytes_rows(int64_t rows, int64_t n) { return rows * n * 4; }
 IE_FN int64_t ie_flops_matmul(int64_t rows, int64_t m, int64_t k) { return 2 * rows * m * k; }

@@ -19,6 +19,7 @@ MAX_LAYERS = 512
 MAX_DIM = 1 << 20
 MAX_HEAD_DIM = 512  # IE_MAX_HEAD_DIM in kernels_c/cpu/cpu.h
 MAX_DELTA_DIM = 256  # MAX_DIM in kernels_c/cpu/deltanet.c
+MAX_EXPERTS = 1024  # MAX_EXPERTS in kernels_c/cpu/route.c
 MAX_TAPS = 8  # IE_MAX_CONV in core_laws/ie_core.h
 CONV_RING = 32  # IE_CONV_RING there
 
@@ -38,6 +39,7 @@ class Architecture:
     hybrid: bool = (
         False  # most layers are gated delta nets; attention has an output gate, and there may be an MTP block
     )
+    moe: bool = False  # feed-forward layers are mixtures of experts with a shared expert
     ffn_norm: str = "ffn_norm"  # name of the norm before the feed-forward layer
     act: str = "silu"
 
@@ -57,6 +59,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
             scaled_embedding=True,
             act="gelu",
         ),
+        Architecture("qwen35moe", neox=True, qk_norm=True, hybrid=True, moe=True, ffn_norm="post_attention_norm"),
         Architecture("qwen35", neox=True, qk_norm=True, hybrid=True, ffn_norm="post_attention_norm"),
     )
 }
@@ -74,6 +77,7 @@ class RopeConfig:
     original_context: int = 0
     magnitude: float = 1.0
     factors: str | None = None
+    still: tuple[int, ...] = ()  # pairs that text does not turn (the fourth axis of multimodal positions)
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,16 @@ class DeltaConfig:
 
 
 @dataclass(frozen=True)
+class MoeConfig:
+    """Mixture of experts: how many, how many a row uses, width of an expert and of the shared one."""
+
+    n_expert: int
+    n_used: int
+    n_ff: int
+    n_ff_shared: int
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """Everything about a model but its weights and its vocabulary's text."""
 
@@ -119,6 +133,7 @@ class ModelConfig:
     layers: tuple[LayerConfig, ...]  # of the trunk
     ropes: tuple[RopeConfig, ...]
     delta: DeltaConfig | None = None
+    moe: MoeConfig | None = None
     mtp: LayerConfig | None = None  # the block after the trunk that predicts the token after next
     embed_scale: float = 1.0
     softcap: float = 0.0  # logits become c tanh(logits / c); 0: off
@@ -191,7 +206,7 @@ class _Reader:
 
     def read(self) -> ModelConfig:
         gguf = self.gguf
-        if gguf.get_int(self.key("expert_count"), 0, lo=0, hi=MAX_DIM) > 0:
+        if not self.arch.moe and gguf.get_int(self.key("expert_count"), 0, lo=0, hi=MAX_DIM) > 0:
             raise self.fail(f"{self.key('expert_count')}: mixture-of-experts models are not supported yet")
         n_layer = self.integer("block_count", hi=MAX_LAYERS)
         n_mtp = self.integer("nextn_predict_layers", 0, lo=0, hi=MAX_LAYERS) if self.arch.hybrid else 0
@@ -200,7 +215,7 @@ class _Reader:
         n_embd = self.integer("embedding_length")
         heads = self.per_layer("attention.head_count", n_layer, None, 4096)
         kv = self.per_layer("attention.head_count_kv", n_layer, heads, 4096)
-        ff = self.per_layer("feed_forward_length", n_layer, None, MAX_DIM)
+        ff = self.per_layer("feed_forward_length", n_layer, (1,) * n_layer if self.arch.moe else None, MAX_DIM)
         head_dim = self.integer("attention.key_length", n_embd // heads[0] or None, hi=MAX_HEAD_DIM)
         if self.integer("attention.value_length", head_dim, hi=MAX_HEAD_DIM) != head_dim:
             raise self.fail(f"{self.key('attention.value_length')} differs from key_length {head_dim}")
@@ -231,6 +246,7 @@ class _Reader:
             layers=layers[: n_layer - n_mtp],
             ropes=tuple(ropes),
             delta=self.delta_shape() if any(recurrent) else None,
+            moe=self.experts(n_layer, ff[0]) if self.arch.moe else None,
             mtp=layers[-1] if n_mtp else None,
             embed_scale=float(np.float32(np.sqrt(n_embd))) if self.arch.scaled_embedding else 1.0,
             softcap=self.number("final_logit_softcapping", 0.0, 0.0, 1e6) if self.arch.sliding else 0.0,
@@ -270,6 +286,14 @@ class _Reader:
             return tuple(bool(f) for f in flags.tolist())
         interval = self.integer("full_attention_interval", 4, hi=MAX_LAYERS)
         return tuple((i + 1) % interval != 0 and i < n_layer - n_mtp for i in range(n_layer))
+
+    def experts(self, n_layer: int, n_ff: int) -> MoeConfig:
+        count = self.integer("expert_count", hi=MAX_EXPERTS)
+        used = self.per_layer("expert_used_count", n_layer, None, count)
+        if len(set(used)) > 1:
+            raise self.fail(f"{self.key('expert_used_count')} differs from layer to layer, which is not supported")
+        width = self.integer("expert_feed_forward_length", max(1, n_ff // used[0]))
+        return MoeConfig(count, used[0], width, self.integer("expert_shared_feed_forward_length", n_ff))
 
     def delta_shape(self) -> DeltaConfig:
         shape = DeltaConfig(
@@ -324,7 +348,24 @@ class _Reader:
         if self.arch.rope_factors:
             names = ("rope_freqs.weight", "rope_factors_long.weight")
             factors = next((n for n in names if n in self.gguf.tensors), None)
-        return RopeConfig(n_rot, base, self.arch.neox, scaling, factor, original, magnitude, factors)
+        still = self.still_pairs(n_rot) if self.arch.hybrid else ()
+        return RopeConfig(n_rot, base, self.arch.neox, scaling, factor, original, magnitude, factors, still)
+
+    def still_pairs(self, n_rot: int) -> tuple[int, ...]:
+        """Pairs whose axis is none of the three that text advances (interleaved multimodal sections)."""
+        key = self.key("rope.dimension_sections")
+        if self.gguf.get(key) is None:
+            raise self.fail(f"metadata key {key} is missing")
+        values = np.asarray(self.gguf.get_array(key).numpy())
+        if len(values) not in (3, 4) or values.dtype.kind not in "iu" or (values < 0).any() or not values[:3].any():
+            raise self.fail(f"{key} is {values.tolist()}, expected 3 or 4 sizes, not all zero")
+        a, b, c = (int(v) for v in values[:3])
+        total = int(values.sum())
+        moves = [
+            (s % 3 == 1 and s < 3 * b) or (s % 3 == 2 and s < 3 * c) or (s % 3 == 0 and s < 3 * a)
+            for s in (i % total for i in range(n_rot // 2))
+        ]
+        return tuple(i for i, move in enumerate(moves) if not move)
 
 
 def rope_table(rope: RopeConfig, n_ctx: int, factors: np.ndarray | None) -> np.ndarray:
@@ -351,6 +392,7 @@ def rope_table(rope: RopeConfig, n_ctx: int, factors: np.ndarray | None) -> np.n
         freq = scaled * (1.0 - keep) + freq * keep
     else:
         freq = scaled
+    freq[list(rope.still)] = 0.0
     angle = np.arange(n_ctx, dtype=np.float64)[:, None] * freq[None, :]
     table = np.stack([np.cos(angle), np.sin(angle)], axis=-1) * rope.magnitude
     return np.ascontiguousarray(table, dtype=np.float32)

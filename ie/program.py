@@ -72,10 +72,20 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Vector:
-    """F32 weights of `n` values, contiguous: tensors `names` one after the other."""
+    """F32 weights of `n` values, contiguous: tensors `names` one after the other, or only pieces of them.
+
+    A piece is (tensor, first value, values)."""
 
     names: tuple[str, ...]
     n: int
+    pieces: tuple[tuple[str, int, int], ...] = ()
+
+    def joined(self, other: Vector) -> Vector:
+        """This one's values, then the other's."""
+        pieces: tuple[tuple[str, int, int], ...] = ()
+        if self.pieces or other.pieces:
+            pieces = tuple(p for v in (self, other) for p in v.pieces or ((v.names[0], 0, v.n),))
+        return Vector(self.names + other.names, self.n + other.n, pieces)
 
 
 @dataclass(frozen=True)
@@ -308,8 +318,7 @@ def join(commands: list[Command], keep: frozenset[Buffer] = frozenset()) -> list
         w = Matrix(wa.names + wb.names, wa.rows + wb.rows, wa.k, wa.layout, starts if any(starts) else ())
         args = {"x": a.args["x"], "w": w, "y": View.of(buffer)}
         if "bias" in a.args:
-            bias = a.args["bias"], b.args["bias"]
-            args["bias"] = Vector(bias[0].names + bias[1].names, bias[0].n + bias[1].n)
+            args["bias"] = a.args["bias"].joined(b.args["bias"])
         commands = [*commands[:i], replace(a, args=args), *commands[i + 2 :]]
         commands = substitute(commands, ya.buffer, View(buffer, 0, ya.cols))
         commands = substitute(commands, yb.buffer, View(buffer, ya.cols, yb.cols))

@@ -50,7 +50,10 @@ def place(weights: Sequence[Weight]) -> Placement:
 
 def vector_values(gguf: GgufFile, weight: Vector) -> np.ndarray:
     """float32 [n]: the tensors of a vector one after the other."""
-    parts = [dequantize(gguf.tensors[n].format, gguf.tensors[n].data()) for n in weight.names]
+    parts = [dequantize(gguf.tensors[n].format, gguf.tensors[n].data()).reshape(-1) for n in weight.names]
+    if weight.pieces:
+        values = dict(zip(weight.names, parts, strict=True))
+        parts = [values[name][first : first + n] for name, first, n in weight.pieces]
     return np.concatenate([p.reshape(-1) for p in parts]).astype(np.float32, copy=False)
 
 

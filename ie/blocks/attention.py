@@ -13,7 +13,9 @@ def emit(b: Builder, layer: int, u: View) -> View:
     dim, blk = cfg.head_dim, f"blk.{layer}."
     q_rows, kv_rows = spec.n_head * dim, spec.n_kv * dim
     gate = None
-    if b.has(blk + "attn_qkv.weight") and not cfg.arch.hybrid:
+    if b.has(blk + "attn_qkv.weight") and cfg.arch.hybrid:
+        q, gate, k, v = gated_qkv(b, blk, u, spec.n_head, kv_rows)
+    elif b.has(blk + "attn_qkv.weight"):
         qkv = b.linear(u, blk + "attn_qkv.weight", q_rows + 2 * kv_rows, blk + "attn_qkv.bias")
         q, k, v = qkv.slice(0, q_rows), qkv.slice(q_rows, kv_rows), qkv.slice(q_rows + kv_rows, kv_rows)
     else:
@@ -39,7 +41,13 @@ def emit(b: Builder, layer: int, u: View) -> View:
 
 def emit_kv(b: Builder, layer: int, u: View) -> None:
     """Only keys and values of the layer, for rows whose output nobody needs."""
-    k, v = key_value(b, f"blk.{layer}.", u, b.spec(layer).n_kv * b.config.head_dim)
+    blk, rows, heads = f"blk.{layer}.", b.spec(layer).n_kv * b.config.head_dim, b.spec(layer).n_head
+    if b.has(blk + "attn_qkv.weight"):
+        first, name = 2 * heads * b.config.head_dim, blk + "attn_qkv.weight"
+        total, bias = first + 2 * rows, blk + "attn_qkv.bias"
+        k, v = (b.linear(u, name, total, bias, ((first + i * rows, rows),)) for i in range(2))
+    else:
+        k, v = key_value(b, blk, u, rows)
     store(b, layer, None, k, v)
 
 
@@ -66,6 +74,20 @@ def gated_query(b: Builder, blk: str, u: View, heads: int) -> tuple[View, View]:
     """Queries and output gates of attn_q, whose rows alternate head by head: first a head's query, then its gate."""
     dim, total = b.config.head_dim, 2 * heads * b.config.head_dim
     name = blk + "attn_q.weight"
-    queries = tuple((2 * dim * h, dim) for h in range(heads))
-    gates = tuple((2 * dim * h + dim, dim) for h in range(heads))
-    return b.linear(u, name, total, parts=queries), b.linear(u, name, total, parts=gates)
+    queries, gates = head_rows(heads, dim)
+    bias = blk + "attn_q.bias"
+    return b.linear(u, name, total, bias, queries), b.linear(u, name, total, bias, gates)
+
+
+def gated_qkv(b: Builder, blk: str, u: View, heads: int, kv_rows: int) -> tuple[View, View, View, View]:
+    """The same of a fused attn_qkv: rows of queries and gates, then of keys, then of values."""
+    dim, name = b.config.head_dim, blk + "attn_qkv.weight"
+    first = 2 * heads * dim
+    parts = (*head_rows(heads, dim), ((first, kv_rows),), ((first + kv_rows, kv_rows),))
+    q, gate, k, v = (b.linear(u, name, first + 2 * kv_rows, blk + "attn_qkv.bias", p) for p in parts)
+    return q, gate, k, v
+
+
+def head_rows(heads: int, dim: int) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
+    """(first row, rows) of each head's query and of its gate."""
+    return tuple((2 * dim * h, dim) for h in range(heads)), tuple((2 * dim * h + dim, dim) for h in range(heads))

@@ -6,6 +6,7 @@ unused tensors are both errors that name them. Emits plain commands; joining and
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ..config import LayerConfig, ModelConfig
@@ -40,7 +41,7 @@ class Builder:
             raise ModelError(
                 f"{self.gguf.path}: tensor {name} is missing; {self.config.arch.name} needs it, shape {list(shape)}"
             )
-        if info.shape != shape and not (len(shape) == 1 and info.shape == (shape[0], 1)):
+        if info.shape != shape and {info.shape, shape} != {(shape[0],), (shape[0], 1)}:
             raise ModelError(f"{self.gguf.path}: tensor {name} has shape {list(info.shape)}, expected {list(shape)}")
         self.used.add(name)
         return info
@@ -129,16 +130,39 @@ class Builder:
 
         m: rows of the tensor; `parts`: only these (first row, rows) of it, stacked."""
         matrix = self.matrix(name, m, x.cols, parts)
-        has_bias = bias is not None and self.has(bias)
-        return self.product(
-            x, matrix, name.removesuffix(".weight"), self.vector(bias, m) if has_bias and bias else None
-        )
+        added = None
+        if bias is not None and self.has(bias):
+            added = self.vector(bias, m)
+            if parts:
+                added = replace(added, n=matrix.m, pieces=tuple((bias, first, n) for first, n in parts))
+        return self.product(x, matrix, name.removesuffix(".weight"), added)
 
     def product(self, x: View, matrix: Matrix, name: str, bias: Vector | None = None) -> View:
         """x W^T (+ bias) in the activation format that the layout reads."""
         source = self.quantized(x) if matrix.layout.activation == "q8" else x
         y = self.buffer(name, matrix.m)
         self.emit("matmul", x=source, w=matrix, y=y, bias=bias)
+        return y
+
+    def expert_product(
+        self, x: View, name: str, rows: int, part: tuple[int, int], route: View, per_slot: bool = False
+    ) -> View:
+        """Rows `part` (first, count) of each expert's matrix of `rows` rows, for the experts that `route` names.
+
+        per_slot: x holds an input for each of them, one after the other; else all read the same. [used * count]."""
+        moe = self.config.moe
+        assert moe is not None
+        k = x.cols // moe.n_used if per_slot else x.cols
+        info = self.tensor(name, (k, rows, moe.n_expert))
+        layout = layout_for(info.format)
+        if layout.activation == "q8" and k % QUANTUM:
+            raise FormatError(f"{self.gguf.path}: tensor {name}: rows of {k} values are not whole blocks of {QUANTUM}")
+        starts = tuple(e * rows + part[0] for e in range(moe.n_expert))
+        w = Matrix((name,) * moe.n_expert, (part[1],) * moe.n_expert, k, layout, starts)
+        source = self.quantized(x) if layout.activation == "q8" else x
+        y = self.buffer(name.removesuffix(".weight"), moe.n_used * part[1])
+        size = layout.nbytes(part[1], k)
+        self.emit("experts", x=source, w=w, route=route, y=y, per_slot=int(per_slot), k=k, expert_bytes=size)
         return y
 
     @staticmethod

@@ -13,9 +13,11 @@ from collections.abc import Mapping
 from . import (
     add,
     attention,
+    combine,
     conv,
     deltanet,
     embed,
+    experts,
     gather,
     glu,
     matmul,
@@ -25,6 +27,7 @@ from . import (
     ring_put,
     rmsnorm,
     rope,
+    route,
     softcap,
 )
 from .table import Arg, Op
@@ -35,7 +38,7 @@ OPS: Mapping[str, Op] = {
     m.OP.name: m.OP
     for m in (
         *(embed, gather, rmsnorm, quantize, matmul, rope, attention, glu, add),
-        *(softcap, conv, deltanet, ring_put, ring_get, pick),
+        *(softcap, conv, deltanet, ring_put, ring_get, pick, route, experts, combine),
     )
 }
 """Name to op, in the order of their ids."""

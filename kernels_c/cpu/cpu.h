@@ -36,6 +36,9 @@ IE_KERNEL(deltanet);
 IE_KERNEL(ring_put);
 IE_KERNEL(ring_get);
 IE_KERNEL(pick);
+IE_KERNEL(route);
+IE_KERNEL(experts);
+IE_KERNEL(combine);
 
 IE_FN int64_t ie_domain_rows(const ie_cmd *c, const ie_step *s) 
 {
@@ -51,6 +54,11 @@ IE_FN int64_t ie_step_row(const ie_cmd *c) { return c->domain == IE_DOMAIN_ROW ?
 IE_FN float *ie_row_f(ie_view v, int64_t r) { return (float *)(uintptr_t)(v.p + (uint64_t)(r * v.stride)); }
 IE_FN uint8_t *ie_row_b(ie_view v, int64_t r) { return (uint8_t *)(uintptr_t)(v.p + (uint64_t)(r * v.stride)); }
 IE_FN const int32_t *ie_ints(uint64_t p) { return (const int32_t *)(uintptr_t)p; }
+
+/* Rows of x, from column `first` on, times a matrix of m rows; see matmul.c. */
+typedef struct { ie_view x; int64_t first; const uint8_t *w; int64_t blocks, tile, m; int layout; } ie_product;
+/* Rows [r0, r0 + n), n <= 8, against row group g: out[i * 16 + lane]. */
+void IE_NAME(ie_group_product)(const ie_product *p, int64_t g, int64_t r0, int n, float *out);
 
 /* A segment: rows [first, first + count) of one sequence; state slot to start from (-1: zero state); how many of its
  * last rows leave a state behind, in the slots after it (ie_state_slot). */

@@ -52,18 +52,19 @@ IE_MATH ie_f16 add_run(ie_f16 acc, const ie_run32 *r, const q8_row *x, int64_t b
 }
 
 /* `n` rows from row r0 against group g. */
-IE_MATH void quant_rows(const ie_args_matmul *a, int64_t g, int64_t r0, int n, void (*open)(ie_tile_state *, const uint8_t *),
+IE_MATH void quant_rows(const ie_product *a, int64_t g, int64_t r0, int n, void (*open)(ie_tile_state *, const uint8_t *),
                         void (*load)(ie_run32 *, const ie_tile_state *, int), kind kd, ie_f16 *acc)
 {
-    const int64_t k = a->x.cols, blocks = a->w.blocks, tile = a->w.tile;
-    const uint8_t *w = (const uint8_t *)(uintptr_t)a->w.p + ie_tile_offset(g, 0, blocks, tile);
+    const int64_t k = a->x.cols, blocks = a->blocks, tile = a->tile;
+    const uint8_t *w = a->w + ie_tile_offset(g, 0, blocks, tile);
     q8_row x[8];
     for (int i = 0; i < n; i++) {
         const uint8_t *row = ie_row_b(a->x, r0 + i);
-        x[i].q = (const int8_t *)row;
-        x[i].d = (const float *)(const void *)(row + ie_q8_scale_offset(k));
-        x[i].dsum = (const float *)(const void *)(row + ie_q8_dsum_offset(k));
-        x[i].sums = (const int32_t *)(const void *)(row + ie_q8_sums_offset(k));
+        const int64_t b = a->first / IE_BLOCK;
+        x[i].q = (const int8_t *)row + a->first;
+        x[i].d = (const float *)(const void *)(row + ie_q8_scale_offset(k)) + b;
+        x[i].dsum = (const float *)(const void *)(row + ie_q8_dsum_offset(k)) + b;
+        x[i].sums = (const int32_t *)(const void *)(row + ie_q8_sums_offset(k)) + 2 * b;
         acc[i] = ie_splat(0.0f);
     }
     for (int64_t b = 0; b < blocks; b++, w += tile) {
@@ -78,11 +79,11 @@ IE_MATH void quant_rows(const ie_args_matmul *a, int64_t g, int64_t r0, int n, v
     }
 }
 
-typedef void (*rows_fn)(const ie_args_matmul *a, int64_t g, int64_t r0, int n, ie_f16 *acc);
+typedef void (*rows_fn)(const ie_product *a, int64_t g, int64_t r0, int n, ie_f16 *acc);
 
 /* name, loader and opener, runs a tile, whether there is a minimum, a scale per 16, and the bias of the codes */
 #define IE_QUANT(name, opener, subs, has_min, halves, bias) \
-    IE_MATH void body_##name(const ie_args_matmul *a, int64_t g, int64_t r0, int n, ie_f16 *acc) \
+    IE_MATH void body_##name(const ie_product *a, int64_t g, int64_t r0, int n, ie_f16 *acc) \
     { \
         quant_rows(a, g, r0, n, ie_open_##opener, ie_load_##name, (kind){subs, has_min, halves, bias}, acc); \
     } \
@@ -90,7 +91,7 @@ typedef void (*rows_fn)(const ie_args_matmul *a, int64_t g, int64_t r0, int n, i
 
 /* rows_X: body_X with the number of rows as a constant. */
 #define IE_ROWS(name) \
-    static void rows_##name(const ie_args_matmul *a, int64_t g, int64_t r0, int n, ie_f16 *acc) \
+    static void rows_##name(const ie_product *a, int64_t g, int64_t r0, int n, ie_f16 *acc) \
     { \
         switch (n) { \
         case 1: body_##name(a, g, r0, 1, acc); break; \
@@ -121,13 +122,13 @@ IE_MATH ie_f16 load_bf16(const uint8_t *w)
     return (ie_f16)(__builtin_convertvector(*(const words16 *)(const void *)w, ie_u16) << 16);
 }
 
-IE_MATH void float_rows(const ie_args_matmul *a, int64_t g, int64_t r0, int n, ie_f16 (*load)(const uint8_t *), ie_f16 *acc)
+IE_MATH void float_rows(const ie_product *a, int64_t g, int64_t r0, int n, ie_f16 (*load)(const uint8_t *), ie_f16 *acc)
 {
-    const int64_t k = a->x.cols, tile = a->w.tile;
-    const uint8_t *w = (const uint8_t *)(uintptr_t)a->w.p + ie_tile_offset(g, 0, a->w.blocks, tile);
+    const int64_t k = a->blocks, tile = a->tile;
+    const uint8_t *w = a->w + ie_tile_offset(g, 0, a->blocks, tile);
     const float *x[8];
     for (int i = 0; i < n; i++) {
-        x[i] = ie_row_f(a->x, r0 + i);
+        x[i] = ie_row_f(a->x, r0 + i) + a->first;
         acc[i] = ie_splat(0.0f);
     }
     for (int64_t j = 0; j < k; j++, w += tile) {
@@ -138,7 +139,7 @@ IE_MATH void float_rows(const ie_args_matmul *a, int64_t g, int64_t r0, int n, i
 }
 
 #define IE_FLOAT(name) \
-    IE_MATH void body_##name(const ie_args_matmul *a, int64_t g, int64_t r0, int n, ie_f16 *acc) \
+    IE_MATH void body_##name(const ie_product *a, int64_t g, int64_t r0, int n, ie_f16 *acc) \
     { \
         float_rows(a, g, r0, n, load_##name, acc); \
     } \
@@ -148,36 +149,34 @@ IE_FLOAT(f16)
 IE_FLOAT(bf16)
 
 /* File rows: 16 rows' blocks are decoded to F32 lanes, then as float weights. Right for every format, not fast. */
-static void rows_decoded(const ie_args_matmul *a, int64_t g, int64_t r0, int n, ie_f16 *acc)
+static void rows_decoded(const ie_product *a, int64_t g, int64_t r0, int n, ie_f16 *acc)
 {
-    const int format = a->w.layout - IE_L_ROWS, block = ie_formats[format].block;
-    const int64_t row_bytes = (int64_t)a->w.blocks * a->w.tile, lanes = ie_min(IE_LANES, a->y.cols - g * IE_LANES);
-    const uint8_t *w = (const uint8_t *)(uintptr_t)a->w.p + g * IE_LANES * row_bytes;
+    const int format = a->layout - IE_L_ROWS, block = ie_formats[format].block;
+    const int64_t row_bytes = a->blocks * a->tile, lanes = ie_min(IE_LANES, a->m - g * IE_LANES);
+    const uint8_t *w = a->w + g * IE_LANES * row_bytes;
     float values[256], lane_values[256 * IE_LANES];
     memset(lane_values, 0, sizeof lane_values);
     for (int i = 0; i < n; i++)
         acc[i] = ie_splat(0.0f);
-    for (int64_t b = 0; b < a->w.blocks; b++) {
+    for (int64_t b = 0; b < a->blocks; b++) {
         for (int64_t l = 0; l < lanes; l++) {
-            ie_dequant(format, w + l * row_bytes + b * a->w.tile, values, block);
+            ie_dequant(format, w + l * row_bytes + b * a->tile, values, block);
             for (int j = 0; j < block; j++)
                 lane_values[j * IE_LANES + l] = values[j];
         }
         for (int i = 0; i < n; i++) {
-            const float *x = ie_row_f(a->x, r0 + i) + b * block;
+            const float *x = ie_row_f(a->x, r0 + i) + a->first + b * block;
             for (int j = 0; j < block; j++)
                 acc[i] = ie_fma16(ie_load_f(lane_values + j * IE_LANES), ie_splat(x[j]), acc[i]);
         }
     }
 }
 
-static void finish(const ie_args_matmul *a, int64_t g, int64_t r0, int n, const ie_f16 *acc)
+static void finish(const ie_args_matmul *a, int64_t g, int64_t r0, int n, const float *out)
 {
     const int64_t m0 = g * IE_LANES, lanes = ie_min(IE_LANES, a->y.cols - m0);
     const float *bias = (const float *)(uintptr_t)a->bias;
-    for (int i = 0; i < n; i++) {
-        float out[IE_LANES];
-        ie_store_f(out, acc[i]);
+    for (int i = 0; i < n; i++, out += IE_LANES) {
         float *y = ie_row_f(a->y, r0 + i) + m0;
         const float *res = a->res.p ? ie_row_f(a->res, r0 + i) + m0 : 0;
         for (int64_t l = 0; l < lanes; l++) {
@@ -194,16 +193,24 @@ static const rows_fn table[IE_L_COUNT] = {
     [IE_L_F32X16] = rows_f32,   [IE_L_F16X16] = rows_f16,   [IE_L_BF16X16] = rows_bf16,
 };
 
+void IE_NAME(ie_group_product)(const ie_product *p, int64_t g, int64_t r0, int n, float *out)
+{
+    ie_f16 acc[8];
+    (p->layout >= IE_L_ROWS ? rows_decoded : table[p->layout])(p, g, r0, n, acc);
+    for (int i = 0; i < n; i++)
+        ie_store_f(out + i * IE_LANES, acc[i]);
+}
+
 IE_KERNEL(matmul)
 {
     IE_ARGS(matmul);
     const int64_t rows = ie_domain_rows(cmd, step);
-    const rows_fn run = a->w.layout >= IE_L_ROWS ? rows_decoded : table[a->w.layout];
+    const ie_product p = {a->x, 0, (const uint8_t *)(uintptr_t)a->w.p, a->w.blocks, a->w.tile, a->y.cols, a->w.layout};
     for (int64_t g = begin; g < end; g++)
         for (int64_t r = 0; r < rows; r += 8) {
-            ie_f16 acc[8];
+            float out[8 * IE_LANES];
             const int n = (int)ie_min(8, rows - r);
-            run(a, g, r, n, acc);
-            finish(a, g, r, n, acc);
+            IE_NAME(ie_group_product)(&p, g, r, n, out);
+            finish(a, g, r, n, out);
         }
 }

@@ -18,4 +18,7 @@ const ie_kernel IE_NAME(ie_kernels)[IE_OP_COUNT] = {
     [IE_OP_RING_PUT] = IE_NAME(ie_ring_put),
     [IE_OP_RING_GET] = IE_NAME(ie_ring_get),
     [IE_OP_PICK] = IE_NAME(ie_pick),
+    [IE_OP_ROUTE] = IE_NAME(ie_route),
+    [IE_OP_EXPERTS] = IE_NAME(ie_experts),
+    [IE_OP_COMBINE] = IE_NAME(ie_combine),
 };

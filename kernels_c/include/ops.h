@@ -31,7 +31,10 @@ enum {
     IE_OP_RING_PUT = 12,
     IE_OP_RING_GET = 13,
     IE_OP_PICK = 14,
-    IE_OP_COUNT = 15
+    IE_OP_ROUTE = 15,
+    IE_OP_EXPERTS = 16,
+    IE_OP_COMBINE = 17,
+    IE_OP_COUNT = 18
 };
 
 enum { IE_DOMAIN_ROWS = 0, IE_DOMAIN_OUTS = 1, IE_DOMAIN_SEGS = 2, IE_DOMAIN_ROW = 3 };
@@ -308,6 +311,49 @@ IE_STATIC_ASSERT(offsetof(ie_args_pick, split) == 40);
 IE_STATIC_ASSERT(offsetof(ie_args_pick, shift) == 44);
 IE_STATIC_ASSERT(offsetof(ie_args_pick, p_min) == 48);
 
+/* the likeliest experts of softmax(x) and their probabilities, normalised */
+typedef struct {
+    ie_view x;
+    ie_view y;
+} ie_args_route;
+IE_STATIC_ASSERT(sizeof(ie_args_route) == 32);
+IE_STATIC_ASSERT(offsetof(ie_args_route, x) == 0);
+IE_STATIC_ASSERT(offsetof(ie_args_route, y) == 16);
+
+/* y[slot] = W[expert of slot] x */
+typedef struct {
+    ie_view x;
+    ie_matrix w;
+    ie_view route;
+    ie_view y;
+    int32_t per_slot;
+    int32_t k;
+    int32_t expert_bytes;
+} ie_args_experts;
+IE_STATIC_ASSERT(sizeof(ie_args_experts) == 88);
+IE_STATIC_ASSERT(offsetof(ie_args_experts, x) == 0);
+IE_STATIC_ASSERT(offsetof(ie_args_experts, w) == 16);
+IE_STATIC_ASSERT(offsetof(ie_args_experts, route) == 40);
+IE_STATIC_ASSERT(offsetof(ie_args_experts, y) == 56);
+IE_STATIC_ASSERT(offsetof(ie_args_experts, per_slot) == 72);
+IE_STATIC_ASSERT(offsetof(ie_args_experts, k) == 76);
+IE_STATIC_ASSERT(offsetof(ie_args_experts, expert_bytes) == 80);
+
+/* y = sum over slot of weight[slot] x[slot] (+ sigmoid(gate) shared) */
+typedef struct {
+    ie_view x;
+    ie_view route;
+    ie_view y;
+    ie_view shared;
+    ie_view gate;
+} ie_args_combine;
+IE_STATIC_ASSERT(sizeof(ie_args_combine) == 80);
+IE_STATIC_ASSERT(offsetof(ie_args_combine, x) == 0);
+IE_STATIC_ASSERT(offsetof(ie_args_combine, route) == 16);
+IE_STATIC_ASSERT(offsetof(ie_args_combine, y) == 32);
+IE_STATIC_ASSERT(offsetof(ie_args_combine, shared) == 48);
+IE_STATIC_ASSERT(offsetof(ie_args_combine, gate) == 64);
+
 /* Independent tiles of a command. `rows`: live rows of the command's domain. */
 static inline int64_t ie_command_tiles(const ie_cmd *c, int64_t rows)
 {
@@ -327,6 +373,9 @@ static inline int64_t ie_command_tiles(const ie_cmd *c, int64_t rows)
     case IE_OP_RING_PUT: { return ie_geom_rows(rows); }
     case IE_OP_RING_GET: { return ie_geom_rows(rows); }
     case IE_OP_PICK: { return ie_geom_rows(rows); }
+    case IE_OP_ROUTE: { return ie_geom_rows(rows); }
+    case IE_OP_EXPERTS: { const ie_args_experts *a = (const ie_args_experts *)c->args; return ie_geom_experts(rows, a->y.cols, a->route.cols); }
+    case IE_OP_COMBINE: { const ie_args_combine *a = (const ie_args_combine *)c->args; return ie_geom_cols(rows, a->y.cols); }
     default: return 0;
     }
 }
@@ -350,6 +399,9 @@ static inline int64_t ie_command_bytes(const ie_cmd *c, int64_t rows)
     case IE_OP_RING_PUT: { const ie_args_ring_put *a = (const ie_args_ring_put *)c->args; return ie_bytes_rows(rows, a->x.cols); }
     case IE_OP_RING_GET: { const ie_args_ring_get *a = (const ie_args_ring_get *)c->args; return ie_bytes_rows(rows, a->y.cols); }
     case IE_OP_PICK: { const ie_args_pick *a = (const ie_args_pick *)c->args; return ie_bytes_rows(rows, a->x.cols); }
+    case IE_OP_ROUTE: { const ie_args_route *a = (const ie_args_route *)c->args; return ie_bytes_rows(rows, a->x.cols); }
+    case IE_OP_EXPERTS: { const ie_args_experts *a = (const ie_args_experts *)c->args; return ie_bytes_experts(rows, a->route.cols, a->expert_bytes); }
+    case IE_OP_COMBINE: { const ie_args_combine *a = (const ie_args_combine *)c->args; return ie_bytes_rows(rows, a->x.cols); }
     default: return 0;
     }
 }
@@ -359,6 +411,7 @@ static inline int64_t ie_command_flops(const ie_cmd *c, int64_t rows)
 {
     switch (c->op) {
     case IE_OP_MATMUL: { const ie_args_matmul *a = (const ie_args_matmul *)c->args; return ie_flops_matmul(rows, a->y.cols, a->x.cols); }
+    case IE_OP_EXPERTS: { const ie_args_experts *a = (const ie_args_experts *)c->args; return ie_flops_matmul(rows, a->y.cols, a->k); }
     default: return 0;
     }
 }
