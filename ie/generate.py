@@ -21,9 +21,12 @@ MAX_ROWS = 16
 
 
 class Sampler(Protocol):
-    """Draws a token from logits float32 [n_vocab]; `index` counts the tokens generated before it."""
+    """Draws a token from logits float32 [n_vocab]; `index` counts the tokens generated before it, and the first
+    `length` of `history` (None: all) are the tokens of the text before it."""
 
-    def sample(self, logits: np.ndarray, index: int) -> int: ...
+    def sample(
+        self, logits: np.ndarray, index: int, history: Sequence[int], length: int | None = None
+    ) -> int: ...
 
 
 Trace = Callable[[int, list[int], list[int], int], None]
@@ -55,7 +58,7 @@ def generate(
     logits = engine.forward(seq, list(prompt), "last" if on_logits is None else "all")
     if on_logits is not None:
         on_logits(logits)
-    token = sampler.sample(logits[-1], 0)
+    token = sampler.sample(logits[-1], 0, seq.tokens)
     yield token
     index = 1
     while index < max_tokens and token not in eog_ids and len(seq) < engine.n_ctx:
@@ -65,7 +68,7 @@ def generate(
         logits = engine.verify(seq, [token, *drafts])
         if on_logits is not None:
             on_logits(logits)
-        out = _accept(logits, drafts, sampler, index, eog_ids)
+        out = _accept(logits, drafts, sampler, index, seq.tokens, eog_ids)
         accepted = len(out) - 1
         seq.truncate(first + 1 + accepted)
         if drafter is not None:
@@ -96,12 +99,20 @@ def _propose(engine: Engine, seq: KvSequence, token: int, drafter: Drafter | Non
 
 
 def _accept(
-    logits: np.ndarray, drafts: Sequence[int], sampler: Sampler, index: int, eog_ids: Collection[int]
+    logits: np.ndarray,
+    drafts: Sequence[int],
+    sampler: Sampler,
+    index: int,
+    tokens: Sequence[int],
+    eog_ids: Collection[int],
 ) -> list[int]:
-    """The model's own tokens, row by row, until one differs from its draft or ends the text."""
+    """The model's own tokens, row by row, until one differs from its draft or ends the text.
+
+    `tokens` is the text with the drafts at its end; row i follows all but the last len(drafts) - i of them."""
     out: list[int] = []
+    known = len(tokens) - len(drafts)
     for i, row in enumerate(logits):
-        token = sampler.sample(row, index + i)
+        token = sampler.sample(row, index + i, tokens, known + i)
         out.append(token)
         if token in eog_ids or i == len(drafts) or token != drafts[i]:
             break

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from ..errors import ResourceError
 from ..options import Options
 from .dump import LogitsDump
-from .session import Logits, MaskedSampler, SamplerLike, Session, forbidden_tokens
+from .session import Logits, Session, forbidden_tokens
 from .summary import Timing
 
 DUMP_ROWS = 256  # prompt tokens computed at a time for --dump-logits
@@ -48,13 +48,6 @@ def check_length(n_prompt: int, session: Session) -> None:
     else:
         hint = f"This model was made for {session.trained_context:,}: shorten the prompt"
     raise ResourceError(f"the prompt has {n_prompt:,} tokens and the context holds {n_ctx:,}. {hint}")
-
-
-def sampler_for(session: Session, chosen: Options, seed: int) -> SamplerLike:
-    """The sampler that the options ask for, with what must never be drawn."""
-    sampler = session.make_sampler(chosen, seed)
-    forbidden = forbidden_tokens(chosen, session.tokenizer)
-    return MaskedSampler(sampler, sorted(forbidden)) if forbidden else sampler
 
 
 def feed(session: Session, seq: Any, ids: Sequence[int], dump: LogitsDump) -> None:
@@ -109,7 +102,7 @@ def answer(
             engine,
             seq,
             rest,
-            sampler_for(session, chosen, seed),
+            session.make_sampler(chosen, seed, forbidden_tokens(chosen, tokenizer)),
             max_tokens=limit,
             eog_ids=eog,
             on_logits=on_logits if dump is not None else None,

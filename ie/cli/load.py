@@ -6,8 +6,10 @@ tested without an engine.
 
 from __future__ import annotations
 
+import math
 import sys
 import time
+from collections.abc import Collection
 from typing import Any
 
 from .. import tokenizer
@@ -68,8 +70,9 @@ def load(chosen: Options) -> Session:
         engine.close()
         raise
 
-    def make_sampler(chosen: Options, seed: int) -> SamplerLike:
-        params = SamplerParams(chosen.temp, chosen.top_k, chosen.top_p, chosen.min_p, seed)
+    def make_sampler(chosen: Options, seed: int, forbidden: Collection[int]) -> SamplerLike:
+        banned = tuple((token, -math.inf) for token in forbidden)
+        params = SamplerParams(chosen.temp, chosen.top_k, chosen.top_p, chosen.min_p, seed, logit_bias=banned)
         return Sampler(params, engine.n_vocab)
 
     return Session(

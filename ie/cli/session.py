@@ -1,13 +1,13 @@
 """A loaded model as the commands see it.
 
 Owns: what the commands need from the engine (two protocols, which tests implement without a model), loading it
-with its tokenizer, and the sampler with its forbidden tokens. Does not own the engine.
+with its tokenizer, and which tokens must never be drawn. Does not own the engine.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -46,7 +46,7 @@ class EngineLike(Protocol):
 
 
 class SamplerLike(Protocol):
-    def sample(self, logits: Logits, index: int) -> int: ...
+    def sample(self, logits: Logits, index: int, history: Sequence[int], length: int | None = None) -> int: ...
 
 
 Generate = Callable[..., Iterator[int]]
@@ -59,7 +59,7 @@ class Session:
     engine: EngineLike
     tokenizer: Tokenizer
     generate: Generate
-    make_sampler: Callable[[Options, int], SamplerLike]  # options, seed
+    make_sampler: Callable[[Options, int, Collection[int]], SamplerLike]  # options, seed, tokens never to be drawn
     load_seconds: float
     weight_bytes: int  # read for one generated token
     bandwidth: Callable[[], float]  # bytes/s this machine reads; measured once, then remembered
@@ -69,19 +69,6 @@ class Session:
 
 
 Loader = Callable[[Options], Session]
-
-
-class MaskedSampler:
-    """Draws like another sampler, but never one of some tokens."""
-
-    def __init__(self, inner: SamplerLike, forbidden: Sequence[int]) -> None:
-        self._inner = inner
-        self._forbidden = np.array(sorted(forbidden), dtype=np.int64)
-
-    def sample(self, logits: Logits, index: int) -> int:
-        masked = logits.copy()
-        masked[self._forbidden] = -np.inf
-        return self._inner.sample(masked, index)
 
 
 def forbidden_tokens(chosen: Options, tokenizer: Tokenizer) -> frozenset[int]:

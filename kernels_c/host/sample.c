@@ -1,25 +1,15 @@
-/* sample.c: see sample.h for what is computed.
+/* sample.c: see sample.h for what is computed. Owns what each sampler keeps, the chain, and the draw.
  *
- * Selecting the k largest of n: the logits are cut into blocks of 128 and each block's maximum is noted (the one pass
- * over the data, vectorised). The k-th largest of these maxima, t, is a lower bound of the k-th largest logit, since k
- * blocks each hold one at least as large. Only blocks that reach t are looked into: about k of them.
- * Where k is not small against the number of blocks, everything is sorted instead (radix, four passes).
+ * A share of the probability that lies below a limit by less than one part in a million counts as reaching it:
+ * logits are rounded that coarsely, and a limit of 0.2 should keep a token of probability 0.2.
  */
-#include "sample.h"
-#include "../include/formula.h"
+#include "candidates.h"
+#include "edits.h"
+#include "host.h"
 
-#define BLOCK 128
-#define LANES 8 /* two SSE registers: more would cost more to reduce than they hide */
-#define INF __builtin_inff()
+#define NEARLY (1 - 1e-6)
 
-typedef struct {
-    const float *logits;
-    int32_t n, n_blocks;
-    float max;
-    float *block_max; /* n_blocks */
-    uint64_t *list;   /* n: the candidates in descending order, as keys */
-    uint64_t *spare;  /* n */
-} selection;
+/* ---- random numbers ---- */
 
 static uint64_t finalise(uint64_t z)
 {
@@ -34,293 +24,432 @@ double ie_uniform(uint64_t seed, uint64_t index, uint64_t stream)
     return (double)(finalise(key + (index + 1) * 0x9E3779B97F4A7C15u) >> 11) * 0x1p-53;
 }
 
-/* Ascending order of keys is descending order of logits, then ascending order of ids. */
-static uint64_t key_of(float logit, int32_t id)
-{
-    uint32_t bits = ie_bits(logit + 0.0f); /* -0 becomes +0 */
-    uint32_t ascending = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-    return (uint64_t)~ascending << 32 | (uint32_t)id;
-}
-static int32_t id_of(uint64_t key) { return (int32_t)(uint32_t)key; }
+/* ---- logarithm and power, without libm ---- */
 
-/* Largest of a block; sets *bad if any is NaN or +inf. */
-static float max_of_block(const float *x, int32_t count, uint32_t *bad)
+typedef union { double f; uint64_t u; } bits64;
+#define LN_2 0x1.62e42fefa39efp-1
+
+/* ln x of a normal x > 0: x = 2^e m with m near 1, ln m = 2 atanh((m - 1) / (m + 1)) by its series. */
+static double logarithm(double x)
 {
-    float best[LANES];
-    uint32_t flag[LANES];
-    for (int j = 0; j < LANES; j++) {
-        best[j] = -INF;
-        flag[j] = 0;
+    bits64 v = {x};
+    double e = (double)((int64_t)(v.u >> 52) - 1023);
+    v.u = (v.u & 0xFFFFFFFFFFFFFu) | 0x3FF0000000000000u;
+    if (v.f > 0x1.6a09e667f3bcdp+0) {
+        v.f *= 0.5;
+        e += 1;
     }
-    int32_t i = 0;
-    for (; i + LANES <= count; i += LANES)
-        for (int j = 0; j < LANES; j++) {
-            float v = x[i + j];
-            best[j] = v > best[j] ? v : best[j];
-            flag[j] |= v < INF ? 0u : ~0u;
-        }
-    for (int j = 0; i < count; i++, j++) {
-        best[j] = x[i] > best[j] ? x[i] : best[j];
-        flag[j] |= x[i] < INF ? 0u : ~0u;
-    }
-    for (int half = LANES / 2; half; half /= 2)
-        for (int j = 0; j < half; j++) {
-            best[j] = best[j + half] > best[j] ? best[j + half] : best[j];
-            flag[j] |= flag[j + half];
-        }
-    *bad |= flag[0];
-    return best[0];
+    const double z = (v.f - 1) / (v.f + 1), s = z * z;
+    double sum = 0;
+    for (int k = 25; k >= 1; k -= 2)
+        sum = sum * s + 1.0 / k;
+    return e * LN_2 + 2 * z * sum;
 }
 
-/* Why the row cannot be sampled, and the first id that shows it. */
-static int32_t refuse(const float *x, int32_t n, int32_t *token)
+/* x^y for 0 <= x <= 1 and y >= 0: e^(y ln x), by halving the exponent until its series is short. */
+static double power(double x, double y)
 {
-    for (int32_t i = 0; i < n; i++)
-        if (!(x[i] < INF)) {
-            *token = i;
-            return x[i] != x[i] ? IE_SAMPLE_NAN : IE_SAMPLE_INF;
-        }
-    *token = -1;
-    return IE_SAMPLE_MASKED;
+    if (y == 1 || x == 1)
+        return x;
+    if (y == 0)
+        return 1;
+    if (x < 0x1p-1000)
+        return 0;
+    const double t = y * logarithm(x);
+    if (t < -700)
+        return 0;
+    const double n = (double)(int32_t)(t / LN_2 - 0.5), r = t - n * LN_2;
+    double sum = 1;
+    for (int k = 18; k >= 1; k--)
+        sum = 1 + sum * r / k;
+    bits64 scale = {.u = (uint64_t)(int64_t)(n + 1023) << 52};
+    return sum * scale.f;
 }
 
-int32_t ie_argmax(const float *logits, int32_t n, int32_t *token)
-{
-    *token = -1;
-    if (n < 1)
-        return IE_SAMPLE_ARGS;
-    uint32_t bad = 0;
-    float best = -INF;
-    int32_t at = 0;
-    for (int32_t start = 0; start < n; start += BLOCK) {
-        float m = max_of_block(logits + start, n - start < BLOCK ? n - start : BLOCK, &bad);
-        at = m > best ? start : at;
-        best = m > best ? m : best;
-    }
-    if (bad || best == -INF)
-        return refuse(logits, n, token);
-    while (logits[at] != best)
-        at++;
-    *token = at;
-    return IE_SAMPLE_OK;
-}
+/* ---- what the samplers keep ---- */
 
-/* Max-heap of keys: restore the order below position i. */
-static void sift(uint64_t *heap, int32_t count, int32_t i)
+/* Top-n-sigma: logits below max - n * (standard deviation) become -inf. */
+static void top_n_sigma(candidates *c)
 {
-    uint64_t moved = heap[i];
-    for (int32_t child; (child = 2 * i + 1) < count; i = child) {
-        child += child + 1 < count && heap[child + 1] > heap[child];
-        if (heap[child] <= moved)
-            break;
-        heap[i] = heap[child];
-    }
-    heap[i] = moved;
-}
-
-/* A step near 0.38 n without a common factor with n: visits 0 ... n-1 out of order. */
-static int32_t stride_of(int32_t n)
-{
-    for (int32_t step = n / 8 * 3 + 1;; step++) {
-        int32_t a = n, b = step;
-        while (b) {
-            int32_t rest = a % b;
-            a = b;
-            b = rest;
-        }
-        if (a == 1)
-            return step;
-    }
-}
-
-/* The `keep` smallest of `count` keys into a heap at the front; the largest of them is first.
- * The rest is visited out of order: rising logits would replace the largest at every step. */
-static void heap_smallest(uint64_t *keys, int32_t count, int32_t keep)
-{
-    for (int32_t i = keep / 2 - 1; i >= 0; i--)
-        sift(keys, keep, i);
-    int32_t rest = count - keep, step = rest > 1 ? stride_of(rest) : 1;
-    for (int32_t i = 0, at = 0; i < rest; i++) {
-        if (keys[keep + at] < keys[0]) {
-            keys[0] = keys[keep + at];
-            sift(keys, keep, 0);
-        }
-        at += step;
-        at -= at >= rest ? rest : 0;
-    }
-}
-
-/* The `keep` smallest of `count` keys to the front, in ascending order. */
-static void sort_smallest(uint64_t *keys, int32_t count, int32_t keep)
-{
-    heap_smallest(keys, count, keep);
-    for (int32_t last = keep - 1; last > 0; last--) {
-        uint64_t largest = keys[0];
-        keys[0] = keys[last];
-        keys[last] = largest;
-        sift(keys, last, 0);
-    }
-}
-
-/* All candidates into s->list, sorted. Stable passes over keys that start in order of ids. */
-static void sort_all(selection *s)
-{
-    int32_t counts[4][256] = {{0}};
-    for (int32_t i = 0; i < s->n; i++) {
-        uint64_t key = key_of(s->logits[i], i);
-        s->list[i] = key;
-        for (int pass = 0; pass < 4; pass++)
-            counts[pass][key >> (32 + 8 * pass) & 255]++;
-    }
-    for (int pass = 0; pass < 4; pass++) {
-        int32_t place = 0;
-        for (int digit = 0; digit < 256; digit++) {
-            int32_t count = counts[pass][digit];
-            counts[pass][digit] = place;
-            place += count;
-        }
-        for (int32_t i = 0; i < s->n; i++)
-            s->spare[counts[pass][s->list[i] >> (32 + 8 * pass) & 255]++] = s->list[i];
-        uint64_t *swap = s->list;
-        s->list = s->spare;
-        s->spare = swap;
-    }
-}
-
-/* The k largest logits into the front of s->list, in order; 0 < k <= n. */
-static void select_top(selection *s, int32_t k)
-{
-    if (k > s->n_blocks / 2) {
-        sort_all(s);
-        return;
-    }
-    for (int32_t b = 0; b < s->n_blocks; b++)
-        s->spare[b] = key_of(s->block_max[b], b);
-    heap_smallest(s->spare, s->n_blocks, k);
-    float bound = s->block_max[id_of(s->spare[0])];
-
-    /* Of the logits equal to the bound only the first k can be needed: all equal must not collect everything. */
-    uint64_t *ties = s->spare;
-    int32_t above = 0, equal = 0;
-    for (int32_t b = 0; b < s->n_blocks; b++) {
-        float m = s->block_max[b];
-        if (m < bound || (m == bound && equal == k))
+    const int32_t n = size_of(c);
+    float *x = c->weight; /* a list's logits in a row */
+    for (int32_t i = 0; i < c->count; i++)
+        x[i] = logit_of(c->list[i]);
+    double total = 0, spread = 0;
+    int32_t finite = 0;
+#define PIECE(b) c->count < 0 ? c->block[b] : x + (int64_t)(b) * BLOCK, n - (b) * BLOCK < BLOCK ? n - (b) * BLOCK : BLOCK
+    for (int32_t b = 0; b * BLOCK < n; b++)
+        total += c->kernels->sum(PIECE(b), &finite);
+    for (int32_t b = 0; b * BLOCK < n; b++)
+        spread += c->kernels->spread(PIECE(b), total / finite);
+#undef PIECE
+    const float bound = (float)((double)c->max - c->params->top_n_sigma * __builtin_sqrt(spread / finite));
+    for (int32_t i = 0; i < c->count; i++)
+        if (x[i] < bound)
+            c->list[i] = key_of(-INF, id_of(c->list[i]));
+    static const float masked[BLOCK] = {[0 ... BLOCK - 1] = -INF};
+    for (int32_t b = 0; c->count < 0 && b < c->n_blocks; b++) {
+        if (c->block_max[b] < bound) { /* most blocks: no copy, they all share one */
+            c->block[b] = masked;
+            c->block_max[b] = -INF;
             continue;
-        int32_t end = (b + 1) * BLOCK < s->n ? (b + 1) * BLOCK : s->n;
-        for (int32_t i = b * BLOCK; i < end; i++) {
-            if (s->logits[i] > bound)
-                s->list[above++] = key_of(s->logits[i], i);
-            else if (s->logits[i] == bound && equal < k)
-                ties[equal++] = key_of(bound, i);
         }
+        float *own = ie_own_block(c, b);
+        for (int32_t i = 0; i < BLOCK; i++) /* whole blocks vectorise; what lies behind the row's end is nobody's */
+            own[i] = own[i] < bound ? -INF : own[i];
     }
-    sort_smallest(s->list, above, above < k ? above : k);
-    for (int32_t i = 0; above + i < k; i++)
-        s->list[above + i] = ties[i];
 }
 
-/* e^(logit - largest) of the i-th in the list. */
-static float share(const selection *s, int32_t i) { return ie_exp(s->logits[id_of(s->list[i])] - s->max); }
-
-/* Length of the shortest prefix of the list's first `count` whose sum reaches `goal`; 0 if none does. */
-static int32_t prefix(const selection *s, int32_t count, double goal)
+/* How many of the list's first `count` are needed for their weights to pass the goal, and at least min_keep; 0 if all
+ * are not enough. Weights stand in the order of the list, or where the index says for an id. */
+static int32_t prefix(const candidates *c, int32_t count, const int32_t *index, double goal, int strictly)
 {
     double sum = 0;
     for (int32_t i = 0; i < count; i++) {
-        sum += (double)share(s, i);
-        if (sum >= goal)
+        sum += (double)c->weight[index ? index[id_of(c->list[i])] : i];
+        if ((strictly ? sum > goal : sum >= goal) && i + 1 >= c->params->min_keep)
             return i + 1;
     }
     return 0;
 }
 
-/* Top-p over everything, without sorting more than needed: the list is selected in growing lengths. */
-static int32_t top_p_of_all(selection *s, double top_p)
+#define BUCKETS 2048
+static int32_t bucket_of(float rank) { return rank < 32.0f ? (int32_t)(rank * (BUCKETS / 32)) : BUCKETS - 1; }
+static float rank_of(const candidates *c, uint64_t key, double centre)
 {
-    float *weight = (float *)s->spare;
-    for (int32_t i = 0; i < s->n; i++) /* apart from the sum, whose order is fixed, this vectorises */
-        weight[i] = ie_exp(s->logits[i] - s->max);
-    double total = 0;
-    for (int32_t i = 0; i < s->n; i++)
-        total += (double)weight[i];
-    for (int32_t count = 64; count <= s->n_blocks / 2; count *= 8) {
-        select_top(s, count);
-        int32_t kept = prefix(s, count, top_p * total);
-        if (kept)
-            return kept;
-    }
-    sort_all(s);
-    int32_t kept = prefix(s, s->n, top_p * total);
-    return kept ? kept : s->n; /* the same terms in another order may fall short of their sum by rounding */
+    return (float)__builtin_fabs((double)(c->max - logit_of(key)) - centre);
 }
 
-/* Top-k and top-p. Returns how many are left in s->list, in order; 0: all are left and the list is not made. */
-static int32_t truncate_list(selection *s, const ie_sample_params *p)
+/* Orders a list by |(max - logit) - centre|, then ids, and keeps the shortest prefix whose weights pass the goal. By
+ * logits and ids where the centre is 0. The weights are in c->weight, in the order of the list.
+ * Only as many as will be kept are sorted: the weights are summed by bucket first. */
+static void keep_nearest(candidates *c, double centre, double goal, int strictly)
 {
-    int32_t count = 0;
-    if (p->top_k > 0 && p->top_k < s->n) {
-        count = p->top_k;
-        select_top(s, count);
-    }
-    if (!(p->top_p < 1))
-        return count;
-    if (!count)
-        return top_p_of_all(s, p->top_p);
-    double total = 0;
-    for (int32_t i = 0; i < count; i++)
-        total += (double)share(s, i);
-    return prefix(s, count, p->top_p * total); /* the same sum in the same order: some prefix reaches it */
-}
-
-/* Min-p, temperature, draw: in list order where there is a list, else in order of ids. */
-static int32_t draw(const selection *s, const ie_sample_params *p, int32_t count, double u)
-{
-    int32_t n = count ? count : s->n;
-    float *weight = (float *)s->spare;
-    for (int32_t i = 0; i < n; i++)
-        weight[i] = s->logits[count ? id_of(s->list[i]) : i] - s->max;
-    for (int32_t i = 0; i < n; i++)
-        weight[i] = p->min_p > 0 && ie_exp(weight[i]) < p->min_p ? 0.0f : ie_exp(weight[i] / p->temp);
-    double total = 0, sum = 0;
-    for (int32_t i = 0; i < n; i++)
-        total += (double)weight[i];
+    double sums[BUCKETS] = {0}, sum = 0;
+    for (int32_t i = 0; i < c->count; i++)
+        sums[bucket_of(rank_of(c, c->list[i], centre))] += (double)c->weight[i];
     int32_t last = 0;
-    for (int32_t i = 0; i < n; i++) {
-        sum += (double)weight[i];
-        if (weight[i] > 0) {
-            last = i;
-            if (sum >= u * total)
-                break;
+    for (; last < BUCKETS - 1 && sum + sums[last] <= goal * (1 + 1e-9); last++)
+        sum += sums[last];
+    last = c->params->min_keep > 1 ? BUCKETS - 1 : last;
+
+    float *logit = c->own; /* of what is a list by now, the blocks are no longer used */
+    int32_t count = 0;
+    for (int32_t i = 0; i < c->count; i++) {
+        const uint64_t key = c->list[i];
+        const int32_t id = id_of(key);
+        const float rank = rank_of(c, key, centre);
+        if (bucket_of(rank) > last)
+            continue;
+        c->mark[id] = i;
+        logit[id] = logit_of(key);
+        c->list[count++] = centre > 0 ? (uint64_t)ie_bits(rank) << 32 | (uint32_t)id : key;
+    }
+    ie_sort_keys(c, count, count, c->order == ORDER_ID ? ORDER_ID : ORDER_OTHER);
+    const int32_t kept = prefix(c, count, c->mark, goal, strictly);
+    c->count = kept ? kept : count;
+    for (int32_t i = 0; i < c->count; i++)
+        c->list[i] = key_of(logit[id_of(c->list[i])], id_of(c->list[i]));
+    c->order = centre > 0 ? ORDER_OTHER : ORDER_LOGIT;
+    c->scanned = 0; /* the largest may be gone */
+}
+
+/* Typical: the distance of a candidate's information -ln p from the entropy is |(max - logit) - mean of the same|:
+ * both contain ln of the sum of the weights, which cancels. */
+static void typical(candidates *c)
+{
+    ie_make_list(c);
+    const double total = ie_weigh(c, 1);
+    double mean = 0;
+    for (int32_t i = 0; i < c->count; i++)
+        if (c->weight[i] > 0)
+            mean += (double)c->weight[i] * (double)(c->max - logit_of(c->list[i]));
+    /* A centre of 0 would stand for top-p's order, by logits. The ranks are the same with one too small to matter. */
+    mean = mean > 0 ? mean / total : 0x1p-1000;
+    keep_nearest(c, mean, c->params->typical_p * total / NEARLY, 1);
+}
+
+static void top_p(candidates *c)
+{
+    const double share = c->params->top_p * NEARLY;
+    if (c->count >= 0) {
+        ie_sort_keys(c, c->count, c->count, c->order);
+        c->order = ORDER_LOGIT;
+        const double total = ie_weigh(c, 1);
+        const int32_t kept = prefix(c, c->count, NULL, share * total, 0);
+        c->count = kept ? kept : c->count;
+        return;
+    }
+    const double total = ie_weigh(c, 1);
+    const int32_t few = 64; /* nearly always enough */
+    if (few <= c->n_blocks / 2 && c->params->min_keep <= few) {
+        ie_select_largest(c, few);
+        double sum = 0;
+        for (int32_t i = 0; i < few; i++) {
+            sum += (double)c->weight[id_of(c->list[i])];
+            if (sum >= share * total && i + 1 >= c->params->min_keep) {
+                c->count = i + 1;
+                c->order = ORDER_LOGIT;
+                return;
+            }
         }
     }
-    return count ? id_of(s->list[last]) : last;
+    ie_make_list(c);
+    keep_nearest(c, 0, share * total, 0);
 }
 
-int64_t ie_sample_work_bytes(int32_t n)
+static void min_p(candidates *c)
 {
-    int64_t blocks = ((int64_t)n + BLOCK - 1) / BLOCK;
-    return 16 * (int64_t)n + 4 * (blocks + blocks % 2);
-}
-
-int32_t ie_sample(const float *logits, int32_t n, const ie_sample_params *p, uint64_t seed, uint64_t index,
-                  void *work, int64_t work_bytes, int32_t *token)
-{
-    if (!(p->temp > 0))
-        return ie_argmax(logits, n, token);
-    *token = -1;
-    if (n < 1 || work_bytes < ie_sample_work_bytes(n))
-        return IE_SAMPLE_ARGS;
-    uint64_t *keys = work;
-    selection s = {logits, n, (n - 1) / BLOCK + 1, -INF, (float *)(keys + 2 * (int64_t)n), keys, keys + n};
-    uint32_t bad = 0;
-    for (int32_t b = 0; b < s.n_blocks; b++) {
-        int32_t start = b * BLOCK;
-        s.block_max[b] = max_of_block(logits + start, n - start < BLOCK ? n - start : BLOCK, &bad);
-        s.max = s.block_max[b] > s.max ? s.block_max[b] : s.max;
+    const double bound = (double)c->max + logarithm(c->params->min_p) - 1e-6;
+    const int32_t size = size_of(c), keep = c->params->min_keep < size ? c->params->min_keep : size;
+    int32_t count = 0;
+    if (c->count < 0) {
+        for (int32_t b = 0; b < c->n_blocks; b++)
+            for (int32_t i = 0; (double)c->block_max[b] >= bound && i < block_length(c, b); i++)
+                if ((double)c->block[b][i] >= bound)
+                    c->list[count++] = key_of(c->block[b][i], b * BLOCK + i);
+        if (count < keep) {
+            if (keep < size)
+                ie_keep_largest(c, keep);
+            return;
+        }
+        c->count = count;
+        c->order = ORDER_ID;
+        return;
     }
-    if (bad || s.max == -INF)
-        return refuse(logits, n, token);
-    int32_t count = truncate_list(&s, p);
-    *token = draw(&s, p, count, ie_uniform(seed, index, 0));
+    for (int32_t i = 0; i < c->count; i++)
+        count += (double)logit_of(c->list[i]) >= bound;
+    if (count < keep) {
+        if (keep < size)
+            ie_keep_largest(c, keep);
+        return;
+    }
+    count = 0;
+    for (int32_t i = 0; i < c->count; i++)
+        if ((double)logit_of(c->list[i]) >= bound)
+            c->list[count++] = c->list[i];
+    c->count = count;
+}
+
+/* XTC: of the candidates whose probability reaches the threshold, all but the least likely are left out. */
+static void xtc(candidates *c, uint64_t seed, uint64_t index)
+{
+    if (size_of(c) < 2 || ie_uniform(seed, index, 1) > c->params->xtc_probability)
+        return;
+    const double least = c->params->xtc_threshold * NEARLY * ie_weigh(c, 1);
+    int32_t reach = 0;
+    for (int32_t i = 0; i < size_of(c); i++)
+        reach += (double)c->weight[i] >= least;
+    const int32_t left = size_of(c) - reach + 1, keep = c->params->min_keep;
+    if (reach < 2 || left < keep)
+        return;
+    ie_make_list(c); /* of every token in order of ids: the weights stay where they belong */
+    uint64_t stays = 0;
+    for (int32_t i = 0; i < c->count; i++)
+        if ((double)c->weight[i] >= least && c->list[i] > stays && logit_of(c->list[i]) > -INF)
+            stays = c->list[i];
+    int32_t count = 0;
+    for (int32_t i = 0; i < c->count; i++)
+        if (!((double)c->weight[i] >= least) || c->list[i] == stays)
+            c->list[count++] = c->list[i];
+    c->count = count;
+    c->scanned = 0;
+}
+
+/* ---- temperature ---- */
+
+/* The temperature for these candidates: from the entropy where it is dynamic. 0: only the first largest is left. */
+static float temperature_of(candidates *c)
+{
+    const ie_sample_params *p = c->params;
+    const int32_t n = size_of(c);
+    if (!(p->dynatemp_range > 0) || n < 2)
+        return p->temp;
+    const double total = ie_weigh(c, 1), low = (double)p->temp - p->dynatemp_range;
+    double mean = 0;
+    for (int32_t i = 0; i < n; i++)
+        if (c->weight[i] > 0)
+            mean += (double)c->weight[i] *
+                    (double)(c->max - (c->count < 0 ? logit_at(c, i) : logit_of(c->list[i])));
+    double even = (logarithm(total) + mean / total) / logarithm((double)n);
+    even = even < 0 ? 0 : even > 1 ? 1 : even;
+    const double from = low > 0 ? low : 0, to = (double)p->temp + p->dynatemp_range;
+    return (float)(from + (to - from) * power(even, p->dynatemp_exponent));
+}
+
+static int32_t first_largest(candidates *c)
+{
+    if (c->count < 0) {
+        int32_t b = 0, i = 0;
+        while (c->block_max[b] != c->max)
+            b++;
+        while (c->block[b][i] != c->max)
+            i++;
+        return b * BLOCK + i;
+    }
+    uint64_t best = c->list[0];
+    for (int32_t i = 1; i < c->count; i++)
+        best = c->list[i] < best ? c->list[i] : best;
+    return id_of(best);
+}
+
+/* Divides the logits where samplers follow. A temperature so small that a quotient would be infinite counts as 0. */
+static void temperature(candidates *c)
+{
+    const float temp = temperature_of(c);
+    const int greedy = !(temp > 0) || c->max / temp == INF || c->max / temp == -INF;
+    const int32_t best = greedy ? first_largest(c) : -1;
+    for (int32_t i = 0; i < c->count; i++) {
+        const float x = logit_of(c->list[i]);
+        const int32_t id = id_of(c->list[i]);
+        c->list[i] = key_of(greedy ? (id == best ? x : -INF) : x / temp, id);
+    }
+    for (int32_t b = 0; c->count < 0 && b < c->n_blocks; b++) {
+        float *own = ie_own_block(c, b);
+        for (int32_t i = 0; i < BLOCK; i++)
+            own[i] = greedy ? (b * BLOCK + i == best ? own[i] : -INF) : own[i] / temp;
+    }
+    c->scanned = 0;
+}
+
+/* ---- the chain ---- */
+
+/* The first candidate, in their order, at which the sum of the weights reaches the share u of all. */
+static int32_t draw(candidates *c, float temp, double u)
+{
+    const int32_t n = size_of(c);
+    const double goal = u * ie_weigh(c, temp);
+    double sum = 0;
+    int32_t last = 0;
+    for (int32_t b = 0; b * BLOCK < n && (sum < goal || !sum); b++) {
+        const double before = sum;
+        sum += c->block_sum[b];
+        if (!(c->block_sum[b] > 0))
+            continue;
+        const int32_t end = n - b * BLOCK < BLOCK ? n : (b + 1) * BLOCK;
+        double within = before;
+        for (int32_t i = b * BLOCK; sum >= goal && i < end; i++) {
+            within += (double)c->weight[i];
+            if (c->weight[i] > 0) {
+                last = i;
+                if (within >= goal)
+                    break;
+            }
+        }
+    }
+    return c->count < 0 ? last : id_of(c->list[last]);
+}
+
+static void sampler(candidates *c, int step, const int32_t *history, int32_t n_history, uint64_t seed, uint64_t index)
+{
+    if (step == IE_SAMPLER_PENALTIES) {
+        ie_edit_penalties(c, history, n_history);
+        return;
+    }
+    if (step == IE_SAMPLER_DRY) {
+        ie_edit_dry(c, history, n_history);
+        return;
+    }
+    ie_scan(c);
+    if (c->error)
+        return;
+    switch (step) {
+    case IE_SAMPLER_TOP_N_SIGMA: top_n_sigma(c); break;
+    case IE_SAMPLER_TOP_K:
+        if (c->params->top_k < size_of(c))
+            ie_keep_largest(c, c->params->top_k);
+        break;
+    case IE_SAMPLER_TYPICAL: typical(c); break;
+    case IE_SAMPLER_TOP_P: top_p(c); break;
+    case IE_SAMPLER_MIN_P: min_p(c); break;
+    case IE_SAMPLER_XTC: xtc(c, seed, index); break;
+    case IE_SAMPLER_TEMPERATURE: temperature(c); break;
+    default: c->error = IE_SAMPLE_ARGS;
+    }
+}
+
+#define DECLARE(isa) extern const ie_vocab_kernels ie_vocab_kernels_##isa;
+DECLARE(portable)
+#if defined(__x86_64__)
+DECLARE(avx2)
+DECLARE(avx512)
+#endif
+
+static const ie_vocab_kernels *kernels_of(int isa)
+{
+#if defined(__x86_64__)
+    if (isa == IE_ISA_AVX512)
+        return &ie_vocab_kernels_avx512;
+    if (isa == IE_ISA_AVX2)
+        return &ie_vocab_kernels_avx2;
+#endif
+    (void)isa;
+    return &ie_vocab_kernels_portable;
+}
+
+void ie_vocab_passes(int32_t isa, const float *x, int32_t n, float max, float temp, float *w, double *results)
+{
+    const ie_vocab_kernels *kernels = kernels_of(isa);
+    int32_t finite = 0;
+    results[0] = kernels->weigh(x, n, max, temp, w);
+    results[1] = kernels->sum(x, n, &finite);
+    results[2] = (double)finite;
+    results[3] = kernels->spread(x, n, results[1] / (double)finite);
+}
+
+/* Hands out the work buffer; returns how much of it is used. `at` may be 0 to find out. */
+static int64_t divide(candidates *c, int64_t at, int32_t n_history)
+{
+    const int64_t start = at, n = c->n, padded = (int64_t)c->n_blocks * BLOCK;
+#define PART(field, count)                                                                                             \
+    c->field = (void *)(uintptr_t)at;                                                                                  \
+    at += ((int64_t)sizeof *c->field * (count) + 63) / 64 * 64
+    PART(block, c->n_blocks);
+    PART(block_max, c->n_blocks);
+    PART(block_sum, c->n_blocks);
+    PART(list, n);
+    PART(spare, n);
+    PART(own, padded);
+    PART(weight, padded);
+    PART(mark, n);
+    PART(match, n_history);
+#undef PART
+    return at - start;
+}
+
+int64_t ie_sample_work_bytes(int32_t n, int32_t n_history)
+{
+    candidates c = {.n = n, .n_blocks = (n - 1) / BLOCK + 1};
+    return divide(&c, 0, n_history);
+}
+
+int32_t ie_sample(const float *logits, int32_t n, const ie_sample_params *p, const int32_t *history,
+                  int32_t n_history, uint64_t seed, uint64_t index, void *work, int64_t work_bytes, int32_t *token)
+{
+    *token = -1;
+    if (n < 1 || n > 1 << 30 || n_history < 0 || p->n_steps < 0 || p->n_steps > (int32_t)sizeof p->steps ||
+        work_bytes < ie_sample_work_bytes(n, n_history))
+        return IE_SAMPLE_ARGS;
+    candidates c = {.params = p, .kernels = kernels_of(p->isa), .n = n, .n_blocks = (n - 1) / BLOCK + 1, .count = -1};
+    divide(&c, (int64_t)(uintptr_t)work, n_history);
+    c.row = logits;
+    for (int32_t b = 0; b < c.n_blocks; b++)
+        c.block[b] = logits + (int64_t)b * BLOCK;
+    ie_edit_bias(&c);
+    float temp = 1;
+    for (int32_t i = 0; i < p->n_steps && !c.error; i++) {
+        if (p->steps[i] != IE_SAMPLER_TEMPERATURE || i + 1 < p->n_steps) {
+            sampler(&c, p->steps[i], history, n_history, seed, index);
+            continue;
+        }
+        ie_scan(&c); /* nothing follows but the draw, which divides more exactly by itself */
+        temp = c.error ? temp : temperature_of(&c);
+    }
+    ie_scan(&c);
+    if (c.error) {
+        *token = c.error == IE_SAMPLE_ARGS ? -1 : c.bad_token;
+        return c.error;
+    }
+    *token = p->greedy || !(temp > 0) ? first_largest(&c) : draw(&c, temp, ie_uniform(seed, index, 0));
     return IE_SAMPLE_OK;
 }

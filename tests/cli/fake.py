@@ -10,7 +10,7 @@ import dataclasses
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -129,7 +129,7 @@ def fake_generate(
     for index in range(max_tokens):
         if on_logits:
             on_logits(rows)
-        token = sampler.sample(rows[-1], index)
+        token = sampler.sample(rows[-1], index, seq.tokens)
         yield token
         if token in eog_ids or index + 1 == max_tokens or len(seq) >= engine.n_ctx:
             return
@@ -137,8 +137,13 @@ def fake_generate(
 
 
 class Greedy:
-    def sample(self, logits: np.ndarray, index: int) -> int:
-        return int(np.argmax(logits))
+    def __init__(self, forbidden: Collection[int] = ()) -> None:
+        self._forbidden = list(forbidden)
+
+    def sample(self, logits: np.ndarray, index: int, history: Sequence[int], length: int | None = None) -> int:
+        allowed = logits.copy()
+        allowed[self._forbidden] = -np.inf
+        return int(np.argmax(allowed))
 
 
 @dataclasses.dataclass
@@ -153,9 +158,9 @@ class FakeLoader:
         if chosen.model != "fake.gguf":
             raise ModelError(f"{chosen.model}: not the fake model")
 
-        def make_sampler(chosen: Options, seed: int) -> Greedy:
+        def make_sampler(chosen: Options, seed: int, forbidden: Collection[int]) -> Greedy:
             self.seeds.append(seed)
-            return Greedy()
+            return Greedy(forbidden)
 
         return Session(
             engine=self.engine,

@@ -40,7 +40,7 @@ class Greedy:
     def __init__(self) -> None:
         self.indices = list[int]()
 
-    def sample(self, logits: np.ndarray, index: int) -> int:
+    def sample(self, logits: np.ndarray, index: int, history: Sequence[int], length: int | None = None) -> int:
         assert logits.shape == (V,)
         self.indices.append(index)
         return int(logits.argmax())

@@ -1,0 +1,25 @@
+/* vocab.h: passes over a row of logits, compiled once per instruction set (cpu/vocab.c).
+ *
+ * The row is cut into blocks of IE_VOCAB_BLOCK. Every sum over a block has one written order: element i is added to
+ * lane i mod 16 in double, then the upper half of the lanes to the lower one until one is left. So bits do not
+ * depend on the instruction set. */
+#ifndef IE_VOCAB_H
+#define IE_VOCAB_H
+
+#include <stdint.h>
+
+#define IE_VOCAB_BLOCK 128
+
+typedef struct {
+    /* The largest logit of each block, from n logits given as a pointer per block. -inf is legal and never the
+     * largest but in a block of nothing else. Returns non-zero when a logit is NaN or +inf. */
+    int32_t (*largest)(const float *const *block, int32_t n, float *largest);
+    /* w = e^((x - max) / temp) of n <= IE_VOCAB_BLOCK logits; returns their sum. x and w may be the same. */
+    double (*weigh)(const float *x, int32_t n, float max, float temp, float *w);
+    /* Sum of the logits above -inf, n <= IE_VOCAB_BLOCK; *finite is raised by how many there are. */
+    double (*sum)(const float *x, int32_t n, int32_t *finite);
+    /* Sum of their squared distances from the mean. */
+    double (*spread)(const float *x, int32_t n, double mean);
+} ie_vocab_kernels;
+
+#endif
