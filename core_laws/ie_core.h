@@ -134,6 +134,13 @@ IE_FN int64_t ie_geom_experts(int64_t rows, int64_t y_cols, int64_t route_cols)
     return rows * used * ie_groups(y_cols / used);
 }
 IE_FN int64_t ie_geom_heads(int64_t rows, int64_t heads) { return rows * heads; }
+/* Attention: rows that share a tile, so that it has at most IE_ATTN_QUERIES queries of one KV head. */
+#define IE_ATTN_QUERIES 32
+IE_FN int64_t ie_attn_rows(int64_t group) { return ie_min(8, ie_max(1, IE_ATTN_QUERIES / group)); }
+IE_FN int64_t ie_geom_attention(int64_t rows, int64_t heads, int64_t kv_heads)
+{
+    return ie_div_up(rows, ie_attn_rows(heads / kv_heads)) * kv_heads;
+}
 
 /* ---- work accounting: bytes that must move and floating-point operations ---- */
 

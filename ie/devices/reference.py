@@ -246,9 +246,12 @@ class ReferenceExecutor:
     def cache_write(self, k_cache: Cache, v_cache: Cache, k: np.ndarray, v: np.ndarray) -> None:
         for r, (pos, seq) in enumerate(self.positions()):
             block, slot = self.step.tables[seq, pos // BLOCK], pos % BLOCK
-            with np.errstate(over="ignore"):
-                self.cache[k_cache.layer, "k"][block, slot] = k[r]
-                self.cache[v_cache.layer, "v"][block, slot] = v[r]
+            self.cache[k_cache.layer, "k"][block, slot] = self._stored(k[r])
+            self.cache[v_cache.layer, "v"][block, slot] = self._stored(v[r])
+
+    def _stored(self, x: np.ndarray) -> np.ndarray:
+        """What the cache keeps: in q8 mode the nearest finite F16, and 0 for NaN."""
+        return x if self.mode == "float64" else np.clip(np.nan_to_num(x, nan=0.0), -65504, 65504)
 
     def cache_read(self, k_cache: Cache, v_cache: Cache, seq: int, lo: int, hi: int) -> tuple[np.ndarray, np.ndarray]:
         """Keys and values of positions [lo, hi): [n, heads, dim] each."""

@@ -60,7 +60,7 @@ OP = Op(
         Arg("scale", "f32"),
     ),
     tolerance="reduction",
-    geometry=CountFn("ie_geom_heads", ("rows", "kv_heads")),
+    geometry=CountFn("ie_geom_attention", ("rows", "heads", "kv_heads")),
     traffic=CountFn("ie_bytes_rows", ("rows", "q.cols")),
     flops=None,
     reference=reference,

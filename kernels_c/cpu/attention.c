@@ -1,11 +1,25 @@
-/* attention: y = softmax(scale q K^T) V for the query heads of one KV head. One tile a (row, KV head).
+/* attention: y = softmax(scale q K^T) V. A tile is a few rows of the step and the query heads of one KV head.
  *
- * Keys lie in segments of 256 at absolute positions. Within a segment: online softmax over KV blocks of 32
- * (keys in lanes: scores need no horizontal sums); segments are merged in ascending order. Bits depend
- * only on the query and the cache, not on other rows or threads. Bytes: K and V of the sequence, F16. */
+ * Keys lie in segments of 256 at absolute positions. Within a segment: online softmax over KV blocks of 32 (keys in
+ * lanes: scores need no horizontal sums); segments are merged in ascending order. Every block that a query sees is
+ * summed over all its 32 slots, those it must not see with weight 0 (the cache holds finite numbers only, see rope.c),
+ * so bits depend on the query and the cache alone, not on which queries share a tile.
+ * A block is widened to F32 once for all queries of the tile, which go through it four at a time: the chains of one
+ * query's sums are too short to fill the pipeline. Bytes: K and V of the sequence, F16, once a tile. */
 #include "cpu.h"
 
-typedef struct { float m, l; float acc[IE_MAX_HEAD_DIM]; } softmax_state;
+#define MAX_QUERIES IE_ATTN_QUERIES
+#define AT_ONCE 4
+#define DIM_STEP 64
+
+typedef struct { float m, l; float *acc; } softmax_state;
+
+typedef struct {
+    const float *q;
+    int64_t start, pos; /* visible positions [start, pos] */
+    softmax_state part, total;
+    int used; /* the current segment has a visible block */
+} query;
 
 static void state_reset(softmax_state *s, int64_t dim)
 {
@@ -14,36 +28,89 @@ static void state_reset(softmax_state *s, int64_t dim)
     memset(s->acc, 0, (size_t)dim * 4);
 }
 
-/* One KV block: keys slots [lo, hi) visible. */
-static void block_update(softmax_state *s, const float *q, const _Float16 *k, const _Float16 *v, int64_t dim, float scale,
-                         int64_t lo, int64_t hi)
+static void widen(const _Float16 *from, float *to, int64_t n)
 {
-    ie_f16 s0 = ie_splat(0.0f), s1 = s0;
+    for (int64_t i = 0; i < n; i += 16)
+        ie_store_f(to + i, ie_load_h(from + i));
+}
+
+/* Scores of n queries against 32 keys: s[i][slot] = scale * sum over d of q[d] K[d][slot], d ascending. */
+IE_MATH void scores(query *const *at, int n, const float *k, int64_t dim, float scale, float s[][IE_KV_BLOCK])
+{
+    ie_f16 lo[AT_ONCE], hi[AT_ONCE];
+    for (int i = 0; i < n; i++)
+        lo[i] = hi[i] = ie_splat(0.0f);
     for (int64_t d = 0; d < dim; d++) {
-        ie_f16 qd = ie_splat(q[d]);
-        s0 = ie_fma16(qd, ie_load_h(k + d * IE_KV_BLOCK), s0);
-        s1 = ie_fma16(qd, ie_load_h(k + d * IE_KV_BLOCK + 16), s1);
+        const ie_f16 k0 = ie_load_f(k + d * IE_KV_BLOCK), k1 = ie_load_f(k + d * IE_KV_BLOCK + 16);
+        for (int i = 0; i < n; i++) {
+            const ie_f16 q = ie_splat(at[i]->q[d]);
+            lo[i] = ie_fma16(q, k0, lo[i]);
+            hi[i] = ie_fma16(q, k1, hi[i]);
+        }
     }
-    float p[IE_KV_BLOCK];
-    ie_store_f(p, s0 * scale);
-    ie_store_f(p + 16, s1 * scale);
-    float m = s->m;
-    for (int64_t i = 0; i < IE_KV_BLOCK; i++) { /* slots outside [lo, hi) may hold anything, NaN included */
-        p[i] = i >= lo && i < hi ? p[i] : -__builtin_inff();
-        m = p[i] > m ? p[i] : m;
+    for (int i = 0; i < n; i++) {
+        ie_store_f(s[i], lo[i] * scale);
+        ie_store_f(s[i] + 16, hi[i] * scale);
     }
+}
+
+/* Scores to weights; slots outside [lo, hi) get 0. Returns the factor for what was summed before. */
+static float weights(softmax_state *st, float *s, int64_t lo, int64_t hi)
+{
+    float m = st->m;
     for (int64_t i = 0; i < IE_KV_BLOCK; i++)
-        p[i] = ie_exp(p[i] - m);
-    const float keep = ie_exp(s->m - m);
-    s->l = ie_fma(s->l, keep, ie_sum16(ie_load_f(p) + ie_load_f(p + 16)));
-    s->m = m;
-    for (int64_t d = 0; d < dim; d++)
-        s->acc[d] *= keep;
-    for (int64_t i = lo; i < hi; i++) {
-        const _Float16 *vi = v + i * dim;
-        const float w = p[i];
-        for (int64_t d = 0; d < dim; d++)
-            s->acc[d] = ie_fma(w, (float)vi[d], s->acc[d]);
+        s[i] = i >= lo && i < hi ? s[i] : -__builtin_inff();
+    for (int64_t i = 0; i < IE_KV_BLOCK; i++)
+        m = s[i] > m ? s[i] : m;
+    for (int64_t i = 0; i < IE_KV_BLOCK; i++)
+        s[i] = ie_exp(s[i] - m);
+    const float keep = ie_exp(st->m - m);
+    st->l = ie_fma(st->l, keep, ie_sum16(ie_load_f(s) + ie_load_f(s + 16)));
+    st->m = m;
+    return keep;
+}
+
+/* acc = acc * keep, then + weight[slot] * V[slot], slots ascending, for columns [d0, d0 + 16 w). */
+IE_MATH void add_values(query *const *at, int n, int w, float s[][IE_KV_BLOCK], const float *keep, const float *v, int64_t dim, int64_t d0)
+{
+    ie_f16 acc[AT_ONCE][DIM_STEP / 16];
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < w; j++)
+            acc[i][j] = ie_load_f(at[i]->part.acc + d0 + 16 * j) * keep[i];
+    for (int slot = 0; slot < IE_KV_BLOCK; slot++) {
+        const float *row = v + slot * dim + d0;
+        for (int i = 0; i < n; i++) {
+            const ie_f16 p = ie_splat(s[i][slot]);
+            for (int j = 0; j < w; j++)
+                acc[i][j] = ie_fma16(p, ie_load_f(row + 16 * j), acc[i][j]);
+        }
+    }
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < w; j++)
+            ie_store_f(at[i]->part.acc + d0 + 16 * j, acc[i][j]);
+}
+
+/* Up to four queries through one block, the number a constant where this is inlined. */
+IE_MATH void block_update_n(query *const *at, int n, const float *k, const float *v, int64_t dim, float scale, int64_t base)
+{
+    float s[AT_ONCE][IE_KV_BLOCK], keep[AT_ONCE];
+    scores(at, n, k, dim, scale, s);
+    for (int i = 0; i < n; i++)
+        keep[i] = weights(&at[i]->part, s[i], at[i]->start - base, at[i]->pos + 1 - base);
+    int64_t d = 0;
+    for (; d + DIM_STEP <= dim; d += DIM_STEP)
+        add_values(at, n, DIM_STEP / 16, s, keep, v, dim, d);
+    for (; d < dim; d += 16)
+        add_values(at, n, 1, s, keep, v, dim, d);
+}
+
+static void block_update(query *const *at, int n, const float *k, const float *v, int64_t dim, float scale, int64_t base)
+{
+    switch (n) {
+    case 1: block_update_n(at, 1, k, v, dim, scale, base); break;
+    case 2: block_update_n(at, 2, k, v, dim, scale, base); break;
+    case 3: block_update_n(at, 3, k, v, dim, scale, base); break;
+    default: block_update_n(at, 4, k, v, dim, scale, base); break;
     }
 }
 
@@ -57,38 +124,96 @@ static void merge(softmax_state *total, const softmax_state *part, int64_t dim)
         total->acc[d] = ie_fma(part->acc[d], new, total->acc[d] * old);
 }
 
+/* n queries of one sequence over the blocks of its table. */
+static void attend(const ie_args_attention *a, query *qs, int n, const int32_t *table, int64_t g)
+{
+    const int64_t dim = a->head_dim, kv_heads = a->kv_heads;
+    const _Float16 *kc = (const _Float16 *)(uintptr_t)a->k_cache, *vc = (const _Float16 *)(uintptr_t)a->v_cache;
+    float k[IE_MAX_HEAD_DIM * IE_KV_BLOCK], v[IE_MAX_HEAD_DIM * IE_KV_BLOCK];
+    int64_t first = qs[0].start, last = qs[0].pos;
+    for (int i = 1; i < n; i++) {
+        first = ie_min(first, qs[i].start);
+        last = ie_max(last, qs[i].pos);
+    }
+    for (int64_t seg = first / IE_ATTN_SEGMENT; seg * IE_ATTN_SEGMENT <= last; seg++) {
+        for (int i = 0; i < n; i++)
+            qs[i].used = 0;
+        const int64_t per = IE_ATTN_SEGMENT / IE_KV_BLOCK;
+        for (int64_t b = ie_max(seg * per, ie_kv_block_of(first)); b < (seg + 1) * per && b <= ie_kv_block_of(last); b++) {
+            const int64_t base = b * IE_KV_BLOCK;
+            int widened = 0, held = 0;
+            query *at[AT_ONCE];
+            for (int i = 0; i < n; i++) {
+                query *q = &qs[i];
+                if (q->pos >= base && q->start < base + IE_KV_BLOCK) {
+                    if (!q->used)
+                        state_reset(&q->part, dim);
+                    q->used = 1;
+                    at[held++] = q;
+                }
+                if (held == AT_ONCE || (held && i == n - 1)) {
+                    if (!widened) {
+                        widen(kc + ie_k_index(table[b], kv_heads, dim, g, 0, 0), k, dim * IE_KV_BLOCK);
+                        widen(vc + ie_v_index(table[b], kv_heads, dim, g, 0, 0), v, dim * IE_KV_BLOCK);
+                        widened = 1;
+                    }
+                    block_update(at, held, k, v, dim, a->scale, base);
+                    held = 0;
+                }
+            }
+        }
+        for (int i = 0; i < n; i++)
+            if (qs[i].used)
+                merge(&qs[i].total, &qs[i].part, dim);
+    }
+}
+
+static void emit(const ie_args_attention *a, query *q, int64_t r, int64_t h)
+{
+    const int64_t dim = a->head_dim;
+    const float inv = 1.0f / q->total.l;
+    float *acc = q->total.acc;
+    for (int64_t d = 0; d < dim; d++)
+        acc[d] *= inv;
+    if (a->y.p)
+        memcpy(ie_row_f(a->y, r) + h * dim, acc, (size_t)dim * 4);
+    if (a->yq.p) /* head_dim is a multiple of 32 here: a head fills whole Q8 blocks */
+        ie_quantize_row(acc, dim, ie_row_b(a->yq, r), a->yq.cols, h * dim / IE_BLOCK);
+}
+
 IE_KERNEL(attention)
 {
     IE_ARGS(attention);
-    const int64_t dim = a->head_dim, kv_heads = a->kv_heads, group = a->heads / kv_heads;
-    const _Float16 *kc = (const _Float16 *)(uintptr_t)a->k_cache, *vc = (const _Float16 *)(uintptr_t)a->v_cache;
+    const int64_t dim = a->head_dim, kv_heads = a->kv_heads, group = a->heads / kv_heads, live = ie_domain_rows(cmd, step);
+    const int64_t per_tile = ie_attn_rows(group), stride = ie_align_up(dim, 16);
+    float memory[2 * MAX_QUERIES * IE_MAX_HEAD_DIM];
+    query qs[MAX_QUERIES];
     for (int64_t t = begin; t < end; t++) {
-        const int64_t r = t / kv_heads, g = t % kv_heads;
-        const int64_t at = r + ie_step_row(cmd), pos = ie_ints(step->pos)[at], seq = ie_ints(step->seq)[at];
-        const int32_t *table = ie_ints(step->tables) + seq * step->max_blocks;
-        const int64_t start = ie_window_start(pos, a->window);
-        for (int64_t h = g * group; h < (g + 1) * group; h++) {
-            const float *q = ie_row_f(a->q, r) + h * dim;
-            softmax_state total, part;
-            state_reset(&total, dim);
-            for (int64_t seg = start / IE_ATTN_SEGMENT; seg * IE_ATTN_SEGMENT <= pos; seg++) {
-                state_reset(&part, dim);
-                const int64_t from = ie_max(seg * IE_ATTN_SEGMENT, start), to = ie_min((seg + 1) * IE_ATTN_SEGMENT, pos + 1);
-                for (int64_t b = ie_kv_block_of(from); b <= ie_kv_block_of(to - 1); b++) {
-                    const int64_t base = b * IE_KV_BLOCK, block = table[b];
-                    block_update(&part, q, kc + ie_k_index(block, kv_heads, dim, g, 0, 0),
-                                 vc + ie_v_index(block, kv_heads, dim, g, 0, 0), dim, a->scale, ie_max(from - base, 0),
-                                 ie_min(to - base, IE_KV_BLOCK));
-                }
-                merge(&total, &part, dim);
+        const int64_t g = t % kv_heads, r0 = t / kv_heads * per_tile, r1 = ie_min(r0 + per_tile, live);
+        /* Runs of rows of one sequence; query heads beyond what a tile holds go in turns. */
+        for (int64_t r = r0; r < r1;) {
+            const int32_t seq = ie_ints(step->seq)[r + ie_step_row(cmd)];
+            int64_t e = r + 1;
+            while (e < r1 && ie_ints(step->seq)[e + ie_step_row(cmd)] == seq)
+                e++;
+            for (int64_t h0 = 0; h0 < group; h0 += MAX_QUERIES) {
+                const int64_t heads = ie_min(MAX_QUERIES, group - h0);
+                int n = 0;
+                for (int64_t row = r; row < e; row++)
+                    for (int64_t h = 0; h < heads; h++, n++) {
+                        query *q = &qs[n];
+                        q->q = ie_row_f(a->q, row) + (g * group + h0 + h) * dim;
+                        q->pos = ie_ints(step->pos)[row + ie_step_row(cmd)];
+                        q->start = ie_window_start(q->pos, a->window);
+                        q->part.acc = memory + 2 * n * stride;
+                        q->total.acc = q->part.acc + stride;
+                        state_reset(&q->total, dim);
+                    }
+                attend(a, qs, n, ie_ints(step->tables) + (int64_t)seq * step->max_blocks, g);
+                for (int i = 0; i < n; i++)
+                    emit(a, &qs[i], r + i / heads, g * group + h0 + i % heads);
             }
-            const float inv = 1.0f / total.l;
-            for (int64_t d = 0; d < dim; d++)
-                total.acc[d] *= inv;
-            if (a->y.p)
-                memcpy(ie_row_f(a->y, r) + h * dim, total.acc, (size_t)dim * 4);
-            if (a->yq.p) /* head_dim is a multiple of 32 here: a head fills whole Q8 blocks */
-                ie_quantize_row(total.acc, dim, ie_row_b(a->yq, r), a->yq.cols, h * dim / IE_BLOCK);
+            r = e;
         }
     }
 }

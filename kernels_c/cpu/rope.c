@@ -1,5 +1,5 @@
 /* rope: rotates q in place and k on its way into the cache; v goes there as it is. One tile a row.
- * Cache layout: ie_k_index, ie_v_index (ie_core.h); F16, rounded half to even. */
+ * Cache layout: ie_k_index, ie_v_index (ie_core.h); F16, rounded half to even, always finite. */
 #include "cpu.h"
 
 static void rotate(const float *x, float *y, const float *table, int64_t dim, int64_t n_rot, int neox)
@@ -12,6 +12,13 @@ static void rotate(const float *x, float *y, const float *table, int64_t dim, in
     }
     for (int64_t i = n_rot; i < dim; i++)
         y[i] = x[i];
+}
+
+/* F16 that attention may multiply by 0: what does not fit becomes the largest number, NaN becomes 0. */
+static _Float16 stored(float x)
+{
+    x = x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x;
+    return (_Float16)(x == x ? x : 0.0f);
 }
 
 IE_KERNEL(rope)
@@ -33,8 +40,8 @@ IE_KERNEL(rope)
         for (int64_t h = 0; h < kv_heads; h++) {
             rotate(k + h * dim, turned, table, dim, n_rot, a->neox);
             for (int64_t d = 0; d < dim; d++) {
-                kc[ie_k_index(block, kv_heads, dim, h, d, slot)] = (_Float16)turned[d];
-                vc[ie_v_index(block, kv_heads, dim, h, slot, d)] = (_Float16)v[h * dim + d];
+                kc[ie_k_index(block, kv_heads, dim, h, d, slot)] = stored(turned[d]);
+                vc[ie_v_index(block, kv_heads, dim, h, slot, d)] = stored(v[h * dim + d]);
             }
         }
     }

@@ -364,7 +364,7 @@ static inline int64_t ie_command_tiles(const ie_cmd *c, int64_t rows)
     case IE_OP_QUANTIZE: { return ie_geom_rows(rows); }
     case IE_OP_MATMUL: { const ie_args_matmul *a = (const ie_args_matmul *)c->args; return ie_geom_matmul(rows, a->y.cols); }
     case IE_OP_ROPE: { return ie_geom_rows(rows); }
-    case IE_OP_ATTENTION: { const ie_args_attention *a = (const ie_args_attention *)c->args; return ie_geom_heads(rows, a->kv_heads); }
+    case IE_OP_ATTENTION: { const ie_args_attention *a = (const ie_args_attention *)c->args; return ie_geom_attention(rows, a->heads, a->kv_heads); }
     case IE_OP_GLU: { const ie_args_glu *a = (const ie_args_glu *)c->args; return ie_geom_cols(rows, a->gate.cols); }
     case IE_OP_ADD: { const ie_args_add *a = (const ie_args_add *)c->args; return ie_geom_cols(rows, a->y.cols); }
     case IE_OP_SOFTCAP: { const ie_args_softcap *a = (const ie_args_softcap *)c->args; return ie_geom_cols(rows, a->x.cols); }
