@@ -191,7 +191,9 @@ class Bench:
             if arg.kind == "cache" and arg.access == "r":
                 seen = min(s.window, s.depth + rows) if s.window else s.depth + rows
                 total += 2 * s.kv_heads * s.head_dim * seen
-            elif arg.kind == "state" and not arg.optional:  # the state read and written; of a ring, the entries that the taps reach
+            elif (
+                arg.kind == "state" and not arg.optional
+            ):  # the state read and written; of a ring, the entries that the taps reach
                 total += 8 * s.heads * s.head_dim**2 if self.op.name == "deltanet" else 4 * s.cols * s.taps
         return total
 
