@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from .draft import Drafter, DraftStats
+from .draft import PLAIN, Drafter, DraftStats
 from .engine import Engine
 from .kv import Sequence as KvSequence
 
@@ -55,6 +55,8 @@ def generate(
     assert on_logits is None or drafter is None
     if max_tokens < 1:
         return
+    if drafter is not None:
+        drafter.begin()
     logits = engine.forward(seq, list(prompt), "last" if on_logits is None else "all")
     if on_logits is not None:
         on_logits(logits)
@@ -63,7 +65,8 @@ def generate(
     index = 1
     while index < max_tokens and token not in eog_ids and len(seq) < engine.n_ctx:
         begin = time.perf_counter()
-        drafts = _propose(engine, seq, token, drafter, max_tokens - index)
+        budget = _budget(engine, seq, drafter, max_tokens - index)
+        drafts = drafter.propose(seq, token, budget)[:budget] if drafter is not None and budget > 0 else []
         first = len(seq)
         logits = engine.verify(seq, [token, *drafts])
         if on_logits is not None:
@@ -72,9 +75,11 @@ def generate(
         accepted = len(out) - 1
         seq.truncate(first + 1 + accepted)
         if drafter is not None:
-            drafter.observe(drafts, accepted, time.perf_counter() - begin)
+            took = time.perf_counter() - begin
+            if budget > 0:
+                drafter.observe(drafts, accepted, took)
             if stats is not None:
-                stats.add(getattr(drafter, "source", drafter.name), len(drafts), accepted)
+                stats.add(drafter.source if budget > 0 else PLAIN, len(drafts), accepted, took)
                 stats.off = drafter.off
         if trace is not None:
             trace(first, drafts, out, accepted)
@@ -89,13 +94,12 @@ def generate(
         index += len(out)
 
 
-def _propose(engine: Engine, seq: KvSequence, token: int, drafter: Drafter | None, wanted: int) -> list[int]:
-    """Drafts that fit into the context, the step, and what is still wanted."""
+def _budget(engine: Engine, seq: KvSequence, drafter: Drafter | None, wanted: int) -> int:
+    """How many drafts fit into the context, the step, the copies of recurrent state, and what is still wanted."""
     if drafter is None:
-        return []
-    rows = MAX_ROWS if not engine.state_slots else min(MAX_ROWS, engine.state_slots)
-    budget = min(drafter.limit, rows - 1, engine.n_ctx - len(seq) - 1, wanted - 1)
-    return drafter.propose(seq, token, budget)[:budget] if budget > 0 else []
+        return 0
+    rows = min(MAX_ROWS, engine.state_slots or MAX_ROWS)
+    return min(drafter.limit, rows - 1, engine.n_ctx - len(seq) - 1, wanted - 1)
 
 
 def _accept(

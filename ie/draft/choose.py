@@ -1,4 +1,8 @@
-"""choose: the drafters themselves, and the one that picks among them by measured speed."""
+"""choose: the drafters themselves, and the one that picks among them by measured speed.
+
+Owns: which drafts are proposed, and when none are. Does not own the search in the text (lookup.py), the arithmetic of
+costs (costs.py), or what the MTP block computes (the engine's `draft`).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from collections.abc import Sequence
 from ..engine import Engine
 from ..errors import OptionError
 from ..kv import Sequence as KvSequence
-from . import Drafter
+from . import PLAIN, Drafter
 from .costs import Average, StepCosts, best_length
 from .lookup import MAX_DRAFT, MAX_MATCH, SuffixIndex
 
@@ -23,9 +27,12 @@ class MtpDrafter:
     def __init__(self, engine: Engine, depth: int, lookup: bool) -> None:
         self.engine, self.depth = engine, depth
         self.index = SuffixIndex() if lookup else None
-        self.name, self.off = "mtp+lookup" if lookup else "mtp", ""
         self.limit = MAX_DRAFT if lookup else depth
-        self.source = "mtp"
+        self.source, self.off = "mtp", ""
+
+    def begin(self) -> None:
+        if self.index is not None:
+            self.index = SuffixIndex()
 
     def propose(self, seq: KvSequence, token: int, budget: int) -> list[int]:
         budget = min(budget, self.limit)
@@ -57,16 +64,24 @@ class MtpDrafter:
 class LookupDrafter:
     """Lookup alone, for models without an MTP block. Acceptance is learned by match length, cost by rows."""
 
-    def __init__(self) -> None:
+    def __init__(self, depth: int = MAX_DRAFT) -> None:
         self.index, self.costs = SuffixIndex(), StepCosts()
-        self.name, self.source, self.limit, self.off = "lookup", "lookup", MAX_DRAFT, ""
+        self.limit = min(depth, MAX_DRAFT)
+        self.source, self.off = PLAIN, ""
         self._rates: dict[int, Average] = {}
         self._bucket = 0
         self._idle = 0
 
+    def begin(self) -> None:
+        self.index = SuffixIndex()
+
     def propose(self, seq: KvSequence, token: int, budget: int) -> list[int]:
         self.index.update(seq.tokens, token)
-        match, found = self.index.propose(min(budget, self.limit))
+        drafts = self._worth_while(*self.index.propose(min(budget, self.limit)))
+        self.source = "lookup" if drafts else PLAIN
+        return drafts
+
+    def _worth_while(self, match: int, found: list[int]) -> list[int]:
         if not found or not self.costs.known(1):
             return []
         self._bucket = min(match, 8)
@@ -100,7 +115,10 @@ class LookupDrafter:
 class Plain:
     """Proposes nothing: what the others are measured against."""
 
-    name, source, limit, off = "plain", "plain", 0, ""
+    source, limit, off = PLAIN, 0, ""
+
+    def begin(self) -> None:
+        """Nothing is known."""
 
     def propose(self, seq: KvSequence, token: int, budget: int) -> list[int]:
         return []
@@ -117,14 +135,17 @@ class AutoDrafter:
         self.rates = [Average() for _ in drafters]
         self.current = 0
         self.limit = max(d.limit for d in drafters)
-        self.name, self.off = "auto", ""
+        self.off = ""
         self._step = 0
         self._used = 0
 
     @property
     def source(self) -> str:
-        used = self.drafters[self._used]
-        return str(getattr(used, "source", used.name))
+        return self.drafters[self._used].source
+
+    def begin(self) -> None:
+        for drafter in self.drafters:
+            drafter.begin()
 
     def propose(self, seq: KvSequence, token: int, budget: int) -> list[int]:
         self._step += 1
@@ -148,21 +169,18 @@ class AutoDrafter:
         self.off = "plain steps were faster" if isinstance(chosen, Plain) else chosen.off
 
 
-def build(kind: str, engine: Engine, depth: int) -> Drafter | None:
-    """See `ie.draft.make`. OptionError when the model cannot draft in that way."""
-    if kind in ("", "off") or depth == 0:
+def build(kind: str, engine: Engine, depth: int, measured: bool) -> Drafter | None:
+    """See `ie.draft.make`."""
+    if depth == 0:
         return None
     has_mtp = engine.chain is not None
     if kind in ("mtp", "mtp+lookup") and not has_mtp:
         raise OptionError(
-            f"{engine.gguf.path} holds no MTP block: draft with lookup, or name a file that has one (--mtp)"
+            f"{engine.gguf.path} holds no MTP block: draft with --drafter lookup, or name a file that has one (--mtp)"
         )
-    if kind == "mtp":
-        return MtpDrafter(engine, depth, False)
-    if kind == "mtp+lookup":
-        return MtpDrafter(engine, depth, True)
-    if kind == "lookup":
-        return LookupDrafter()
-    if kind == "auto":
-        return AutoDrafter([MtpDrafter(engine, depth, True), Plain()]) if has_mtp else LookupDrafter()
-    raise OptionError(f"unknown drafter {kind!r}; known: auto, mtp, mtp+lookup, lookup")
+    if kind == "lookup" or (kind == "auto" and not has_mtp):
+        return LookupDrafter(MAX_DRAFT if measured else depth)
+    if kind not in ("auto", "mtp", "mtp+lookup"):
+        raise OptionError(f"unknown drafter {kind!r}; known: auto, mtp, mtp+lookup, lookup")
+    drafter = MtpDrafter(engine, depth, kind != "mtp")
+    return AutoDrafter([drafter, Plain()]) if measured else drafter

@@ -20,12 +20,22 @@ class FakeSequence:
     def __len__(self) -> int:
         return len(self.tokens)
 
+    def truncate(self, n: int) -> None:
+        del self.tokens[n:]
+
 
 class FakeEngine:
     """Logits say which token comes next: one more than the last. Records what was asked of it."""
 
+    state_slots = 0
+
     def __init__(self, n_ctx: int = 100) -> None:
         self.n_ctx, self.calls = n_ctx, list[tuple[list[int], str]]()
+
+    def verify(self, seq: FakeSequence, tokens: Sequence[int]) -> np.ndarray:
+        rows = self.forward(seq, tokens, "all")
+        self.calls[-1] = (list(tokens), "verify")
+        return rows
 
     def forward(self, seq: FakeSequence, tokens: Sequence[int], want: str) -> np.ndarray:
         self.calls.append((list(tokens), want))
@@ -56,7 +66,7 @@ def test_prompt_first_then_each_token_as_it_was_drawn() -> None:
     engine, seq = FakeEngine(), FakeSequence()
     out, sampler = run(engine, seq, [1, 2, 3], 4)
     assert out == [4, 5, 6, 7] and sampler.indices == [0, 1, 2, 3]
-    assert engine.calls == [([1, 2, 3], "last"), ([4], "last"), ([5], "last"), ([6], "last")]
+    assert engine.calls == [([1, 2, 3], "last"), ([4], "verify"), ([5], "verify"), ([6], "verify")]
     assert seq.tokens == [1, 2, 3, 4, 5, 6], "the last token is not fed"
 
 
@@ -90,7 +100,7 @@ def test_every_position_is_reported_once_and_in_order() -> None:
     seen: list[np.ndarray] = []
     engine = FakeEngine()
     out, _ = run(engine, FakeSequence(), [1, 2, 3], 3, on_logits=seen.append)
-    assert [want for _, want in engine.calls] == ["all"] * 3
+    assert [want for _, want in engine.calls] == ["all", "verify", "verify"]
     assert np.concatenate(seen).argmax(axis=1).tolist() == [2, 3, 4, 5, 6] and out == [4, 5, 6]
 
 
