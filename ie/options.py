@@ -131,6 +131,82 @@ class Options:
         0.05, "--min-p", kind="float", metavar="P", group="sampling", lo=0, hi=1,
         help="leave out tokens less likely than P times the likeliest; 0: off",
     )  # fmt: skip
+    typical_p: float = _option(
+        1.0, "--typical", "--typical-p", kind="float", metavar="P", group="sampling", lo=0, hi=1,
+        help="draw from the tokens whose information is nearest to the entropy, as many as have probability P; 1: off",
+    )  # fmt: skip
+    top_n_sigma: float = _option(
+        -1.0, "--top-nsigma", "--top-n-sigma", kind="float", metavar="N", group="sampling",
+        help="leave out tokens whose logit is more than N standard deviations below the largest; 0 or less: off",
+    )  # fmt: skip
+    xtc_probability: float = _option(
+        0.0, "--xtc-probability", kind="float", metavar="P", group="sampling", lo=0, hi=1,
+        help="with this probability leave out the likeliest tokens, all but one of those that reach the threshold",
+    )  # fmt: skip
+    xtc_threshold: float = _option(
+        0.1, "--xtc-threshold", kind="float", metavar="P", group="sampling", lo=0, hi=1,
+        help="the probability that XTC takes for likely; above 0.5: off",
+    )  # fmt: skip
+    repeat_last_n: int = _option(
+        64, "--repeat-last-n", kind="int", metavar="N", group="sampling", lo=-1, hi=INT_MAX,
+        help="how many of the last tokens, the prompt's included, are penalised; 0: off; -1: all",
+    )  # fmt: skip
+    repeat_penalty: float = _option(
+        1.0, "--repeat-penalty", kind="float", metavar="R", group="sampling", lo=1e-6,
+        help="divide the logits of these tokens by R, or multiply them where they are negative; 1: off",
+    )  # fmt: skip
+    presence_penalty: float = _option(
+        0.0, "--presence-penalty", kind="float", metavar="X", group="sampling",
+        help="subtract X from the logits of these tokens",
+    )  # fmt: skip
+    frequency_penalty: float = _option(
+        0.0, "--frequency-penalty", kind="float", metavar="X", group="sampling",
+        help="subtract X for each time that the token occurs among them",
+    )  # fmt: skip
+    dry_multiplier: float = _option(
+        0.0, "--dry-multiplier", kind="float", metavar="X", group="sampling", lo=0,
+        help="DRY: penalty for a token that would make a repetition longer; 0: off",
+    )  # fmt: skip
+    dry_base: float = _option(
+        1.75, "--dry-base", kind="float", metavar="X", group="sampling", lo=0,
+        help="DRY: each token of the repetition multiplies the penalty by this; below 1: off",
+    )  # fmt: skip
+    dry_allowed_length: int = _option(
+        2, "--dry-allowed-length", kind="int", metavar="N", group="sampling", lo=0, hi=INT_MAX,
+        help="DRY: repetitions shorter than this are not penalised",
+    )  # fmt: skip
+    dry_penalty_last_n: int = _option(
+        64, "--dry-penalty-last-n", kind="int", metavar="N", group="sampling", lo=-1, hi=INT_MAX,
+        help="DRY: how many of the last tokens are searched for repetitions; 0: off; -1: all",
+    )  # fmt: skip
+    dry_sequence_breaker: tuple[str, ...] = _option(
+        (), "--dry-sequence-breaker", kind="text", metavar="TEXT", group="sampling", repeatable=True,
+        shown_default="a new line, a colon, a double quote, an asterisk",
+        help="DRY: a text that no repetition reaches across, in place of the default ones; \\n and \\t stand for a new"
+        " line and a tab, none for no text at all. May be repeated",
+    )  # fmt: skip
+    dynatemp_range: float = _option(
+        0.0, "--dynatemp-range", kind="float", metavar="X", group="sampling", lo=0,
+        help="the temperature goes from --temp less X, where one token is certain, to --temp plus X, where all are"
+        " equally likely; 0: off",
+    )  # fmt: skip
+    dynatemp_exponent: float = _option(
+        1.0, "--dynatemp-exp", kind="float", metavar="X", group="sampling", lo=0,
+        help="the power of the entropy's share that the temperature follows",
+    )  # fmt: skip
+    logit_bias: tuple[str, ...] = _option(
+        (), "-l", "--logit-bias", kind="text", metavar="TOKEN(+/-)BIAS", group="sampling", repeatable=True,
+        help="add to the logit of a token id: 15043+1 makes it likelier, 15043-inf forbids it. May be repeated",
+    )  # fmt: skip
+    samplers: str | None = _option(
+        None, "--samplers", kind="text", metavar="NAMES", group="sampling",
+        shown_default="penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature",
+        help="the samplers that are used and their order, separated by ; or ,",
+    )  # fmt: skip
+    sampler_seq: str | None = _option(
+        None, "--sampling-seq", "--sampler-seq", kind="text", metavar="LETTERS", group="sampling",
+        shown_default="edskypmxt", help="the same as --samplers with a letter for each",
+    )  # fmt: skip
     seed: int = _option(
         -1, "-s", "--seed", kind="int", metavar="N", group="sampling", lo=-1, hi=2**64 - 1,
         help="seed of the random numbers: the same seed gives the same text; -1: a new one each time, shown by -v",

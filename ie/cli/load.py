@@ -6,19 +6,16 @@ tested without an engine.
 
 from __future__ import annotations
 
-import math
 import sys
 import time
-from collections.abc import Collection
 from typing import Any
 
 from .. import tokenizer
 from ..engine import Engine, measured_bandwidth
 from ..generate import generate
 from ..options import Options
-from ..sample import Sampler, SamplerParams
-from . import inspect
-from .session import SamplerLike, Session
+from . import inspect, sampling
+from .session import Session
 
 PATIENCE = 0.7  # seconds without a word before the progress of loading is shown
 
@@ -66,20 +63,17 @@ def load(chosen: Options) -> Session:
     stats = engine.stats
     try:
         words = tokenizer.load(engine.gguf)
+        recommended = sampling.from_file(engine.gguf)
+        sampling.check(chosen, engine.n_vocab)
     except BaseException:
         engine.close()
         raise
-
-    def make_sampler(chosen: Options, seed: int, forbidden: Collection[int]) -> SamplerLike:
-        banned = tuple((token, -math.inf) for token in forbidden)
-        params = SamplerParams(chosen.temp, chosen.top_k, chosen.top_p, chosen.min_p, seed, logit_bias=banned)
-        return Sampler(params, engine.n_vocab)
 
     return Session(
         engine=engine,
         tokenizer=words,
         generate=generate,
-        make_sampler=make_sampler,
+        make_sampler=sampling.SamplerMaker(words, engine.n_vocab, recommended),
         load_seconds=time.monotonic() - start,
         weight_bytes=stats.weight_bytes,
         bandwidth=measured_bandwidth,
@@ -92,6 +86,7 @@ def load(chosen: Options) -> Session:
                 else []
             ),
             f"context {engine.n_ctx:,} tokens" + (" (auto)" if asked.n_ctx == 0 else ""),
+            *sampling.notes(chosen, recommended),
         ),
         inspection=inspection,
     )

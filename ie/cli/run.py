@@ -15,6 +15,7 @@ from .. import __version__, options
 from ..errors import OptionError
 from ..options import Options
 from . import console as console_module
+from . import sampling
 from .answer import answer, check_length, feed
 from .chat import Conversation, ReadLine, encode, opening, read_message, talk, terminal_reader
 from .console import INTERRUPTED, OK, Console
@@ -41,6 +42,7 @@ def _main(console: Console, argv: Sequence[str], loader: Loader | None) -> int:
         console.text(f"{COMMAND} {__version__}\n")
         return OK
     task = plan(chosen, sys.stdin is not None and sys.stdin.isatty())
+    sampling.check(chosen)
     if chosen.info:
         return _info(console, chosen)
     data = read_prompt(chosen, task)
