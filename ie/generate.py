@@ -8,7 +8,7 @@ drafts the same tokens come out. Does not own text or stop strings.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -24,9 +24,7 @@ class Sampler(Protocol):
     """Draws a token from logits float32 [n_vocab]; `index` counts the tokens generated before it, and the first
     `length` of `history` (None: all) are the tokens of the text before it."""
 
-    def sample(
-        self, logits: np.ndarray, index: int, history: Sequence[int], length: int | None = None
-    ) -> int: ...
+    def sample(self, logits: np.ndarray, index: int, history: Sequence[int], length: int | None = None) -> int: ...
 
 
 Trace = Callable[[int, list[int], list[int], int], None]
@@ -45,7 +43,7 @@ def generate(
     drafter: Drafter | None = None,
     stats: DraftStats | None = None,
     trace: Trace | None = None,
-) -> Iterator[int]:
+) -> Generator[int, None, None]:
     """Feed `prompt` (at least one token) and yield generated tokens, the ending one included.
 
     Ends after `max_tokens`, after a token of `eog_ids`, or when the context holds no more. The last token yielded

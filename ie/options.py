@@ -22,11 +22,18 @@ COMMANDS: dict[str, str] = {
     "ie-tokenize": "Shows the tokens of a text in the vocabulary of a GGUF file.",
     "ie-doctor": "Says what works on this machine, and what is missing where something does not.",
 }
-GROUPS = ("model", "prompt", "text", "tests", "generation", "sampling", "executor", "output", "debugging", "other")
+GROUPS = (
+    "model", "prompt", "text", "tests", "generation", "sampling", "drafting",
+    "executor", "output", "debugging", "other",
+)  # fmt: skip
 _MODEL_COMMANDS = ("ie-run", "ie-ppl", "ie-bench", "ie-tokenize")
 _ENGINE_COMMANDS = ("ie-run", "ie-ppl", "ie-bench")
 
 EXECUTORS = ("cpu", "reference")
+DRAFTERS = ("auto", "mtp", "mtp+lookup", "lookup")
+DRAFTS = (*(str(n) for n in range(16)), "auto")
+AUTO_DEPTH = 7
+"""Most drafts of the MTP block in a step when --draft is auto."""
 CPU_ISAS = ("auto", "avx512", "avx2", "portable")
 MAX_AUTO_CONTEXT = 8192
 
@@ -212,6 +219,40 @@ class Options:
         help="seed of the random numbers: the same seed gives the same text; -1: a new one each time, shown by -v",
     )  # fmt: skip
 
+    draft: str = _option(
+        "0", "--draft", kind="choice", metavar="D", group="drafting", choices=DRAFTS, commands=("ie-run", "ie-bench"),
+        help="let up to D tokens be guessed ahead and checked by the model in one step; 0: off; auto: whenever that is"
+        " measured to be faster. The text does not depend on it",
+    )  # fmt: skip
+    drafter: str = _option(
+        "auto", "--drafter", kind="choice", metavar="NAME", group="drafting", choices=DRAFTERS,
+        commands=("ie-run", "ie-bench"),
+        help="who guesses: the model's MTP block, what followed the same words earlier in the text (lookup), or both;"
+        " auto: both where there is an MTP block, else lookup",
+    )  # fmt: skip
+    draft_pmin: float = _option(
+        0.6, "--draft-pmin", kind="float", metavar="P", group="drafting", lo=0, hi=1, commands=("ie-run", "ie-bench"),
+        help="the MTP block stops before a guess that it holds less likely than P",
+    )  # fmt: skip
+    mtp: str | None = _option(
+        None, "--mtp", kind="path", metavar="FILE", group="drafting", commands=("ie-run", "ie-bench"),
+        help="a GGUF file with the MTP block, when the model's own has none",
+    )  # fmt: skip
+    draft_head: str = _option(
+        "q4_0", "--draft-head", kind="choice", metavar="NAME", group="drafting", choices=("q4_0", "full"),
+        commands=("ie-run", "ie-bench"),
+        help="the matrix that guesses are read from: a small copy of the model's output matrix, or that itself",
+    )  # fmt: skip
+    draft_vocab: int = _option(
+        131072, "--draft-vocab", kind="int", metavar="N", group="drafting", lo=0, hi=INT_MAX,
+        commands=("ie-run", "ie-bench"),
+        help="the MTP block guesses among the first N tokens and the last 512; 0: among all",
+    )  # fmt: skip
+    spec_trace: bool = _option(
+        False, "--spec-trace", kind="bool", group="drafting",
+        help="print a line for each step on stderr: position, guesses, the model's own tokens, how many held",
+    )  # fmt: skip
+
     ctx_size: int = _option(
         0, "-c", "--ctx-size", kind="int", metavar="N", group="executor", lo=0, hi=INT_MAX,
         shown_default="auto: the smallest of the model's own, 8192 and what fits",
@@ -391,7 +432,19 @@ class Options:
             chunk=self.chunk,
             executor=self.executor,
             cpu_isa=self.cpu_isa,
+            draft=self.drafting(),
         )
+
+    def drafting(self) -> DraftOptions | None:
+        """What the MTP block needs; None when it is not to draft."""
+        if self.draft == "0" or self.drafter == "lookup":
+            return None
+        return DraftOptions(self.draft_depth, self.draft_pmin, self.draft_vocab, self.draft_head == "q4_0", self.mtp)
+
+    @property
+    def draft_depth(self) -> int:
+        """Most drafts of the MTP block in a step; 0: none."""
+        return AUTO_DEPTH if self.draft == "auto" else int(self.draft)
 
 
 def specs(command: str) -> dict[str, Spec]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -31,11 +32,13 @@ class Answer:
     text: str = ""
     reason: Reason = "end"
     timing: Timing = Timing()
+    drafts: str = ""
 
     @property
     def note(self) -> str:
-        """For the summary: why the text ended, where the reader would wonder."""
-        return {"context": "ended: the context is full (-c)", "interrupt": "interrupted"}.get(self.reason, "")
+        """For the summary: what became of drafts, and why the text ended, where the reader would wonder."""
+        why = {"context": "ended: the context is full (-c)", "interrupt": "interrupted"}.get(self.reason, "")
+        return " · ".join(filter(None, (self.drafts, why)))
 
 
 def check_length(n_prompt: int, session: Session) -> None:
@@ -81,6 +84,7 @@ def answer(
     eog = frozenset[int]() if chosen.ignore_eos else tokenizer.eog_ids
     limit = chosen.n_predict if chosen.n_predict >= 0 else engine.n_ctx
     held = len(seq)
+    drafting = session.drafting
     start = first = last = time.monotonic()
 
     def out(text: str) -> None:
@@ -106,32 +110,38 @@ def answer(
             max_tokens=limit,
             eog_ids=eog,
             on_logits=on_logits if dump is not None else None,
+            **(drafting.begin() if drafting is not None else {}),
         )
         result.reason = "limit"
-        for token in tokens:
-            last = time.monotonic()
-            first = first if result.ids else last
-            result.ids.append(token)
-            if emit_id is not None:
-                emit_id(token)
-            if token in eog:
-                result.reason = "end"
-                break
-            out(matcher.push(stream.push(token)))
-            if matcher.stopped:
-                result.reason = "stop"
-                break
-        else:
-            if len(result.ids) < limit or chosen.n_predict < 0:
-                result.reason = "context"
+        with closing(tokens):  # at once, so that `seq` holds what was seen and no drafts beyond it
+            for token in tokens:
+                last = time.monotonic()
+                first = first if result.ids else last
+                result.ids.append(token)
+                if emit_id is not None:
+                    emit_id(token)
+                if token in eog:
+                    result.reason = "end"
+                    break
+                out(matcher.push(stream.push(token)))
+                if matcher.stopped:
+                    result.reason = "stop"
+                    break
+            else:
+                if len(result.ids) < limit or chosen.n_predict < 0:
+                    result.reason = "context"
         if not matcher.stopped:
             out(matcher.push(stream.flush()))
             out(matcher.flush())
     except KeyboardInterrupt:
         result.reason = "interrupt"
-    steps = max(0, len(result.ids) - 1)
+    after = max(0, len(result.ids) - 1)
+    steps = after
+    if drafting is not None:
+        drafting.end()
+        steps, result.drafts = drafting.last.steps, drafting.last.describe()
     prompt_seconds = (first if result.ids else time.monotonic()) - start
     # Interrupted before the first token, only part of the prompt was computed.
     computed = len(prompt) if result.ids else min(max(0, len(seq) - held), len(prompt))
-    result.timing = Timing(computed, prompt_seconds, len(result.ids), steps, last - first)
+    result.timing = Timing(computed, prompt_seconds, len(result.ids), steps, last - first, after)
     return result

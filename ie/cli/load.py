@@ -14,7 +14,7 @@ from .. import tokenizer
 from ..engine import Engine, measured_bandwidth
 from ..generate import generate
 from ..options import Options
-from . import inspect, sampling
+from . import drafting, inspect, sampling
 from .session import Session
 
 PATIENCE = 0.7  # seconds without a word before the progress of loading is shown
@@ -65,6 +65,7 @@ def load(chosen: Options) -> Session:
         words = tokenizer.load(engine.gguf)
         recommended = sampling.from_file(engine.gguf)
         sampling.check(chosen, engine.n_vocab)
+        drafts = drafting.prepare(chosen, engine)
     except BaseException:
         engine.close()
         raise
@@ -89,4 +90,5 @@ def load(chosen: Options) -> Session:
             *sampling.notes(chosen, recommended),
         ),
         inspection=inspection,
+        drafting=drafts,
     )

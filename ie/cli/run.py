@@ -55,6 +55,10 @@ def _main(console: Console, argv: Sequence[str], loader: Loader | None) -> int:
             console.note(note)
         for note in session.inspection.notes if session.inspection else ():
             console.line(note)
+        if session.drafting is not None:
+            for note in session.drafting.notes:
+                console.line(note)
+            session.drafting.show = console.line if chosen.spec_trace else None
         if session.engine.n_ctx > session.trained_context:
             console.line(f"note: the model was made for a context of {session.trained_context:,} tokens, not more")
         run = Run(console, chosen, task, session, seed)
@@ -98,7 +102,8 @@ class Run:
             conversation.say(as_text(data, flag_of(self.task.source)))
             self.console.end_text()
         talk(conversation, self.console, read_line)
-        return self._finish(conversation.total, "")
+        drafting = self.session.drafting
+        return self._finish(conversation.total, drafting.total.describe() if drafting is not None else "")
 
     def single(self, data: bytes) -> int:
         """One answer, or with -n 0 none."""

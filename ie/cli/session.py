@@ -7,7 +7,7 @@ with its tokenizer, and which tokens must never be drawn. Does not own the engin
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,6 +18,7 @@ from ..options import Options
 
 if TYPE_CHECKING:
     from ..tokenizer import Tokenizer
+    from .drafting import Drafting
     from .inspect import Inspection
 
 Logits = NDArray[np.float32]
@@ -49,7 +50,7 @@ class SamplerLike(Protocol):
     def sample(self, logits: Logits, index: int, history: Sequence[int], length: int | None = None) -> int: ...
 
 
-Generate = Callable[..., Iterator[int]]
+Generate = Callable[..., Generator[int, None, None]]
 
 
 @dataclass
@@ -66,6 +67,7 @@ class Session:
     trained_context: int
     notes: tuple[str, ...] = ()
     inspection: Inspection | None = None  # what --diff, --stop-after, --layers or --trace changed
+    drafting: Drafting | None = None  # who guesses tokens ahead, with --draft
 
 
 Loader = Callable[[Options], Session]

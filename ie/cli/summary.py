@@ -17,6 +17,7 @@ class Timing:
     generated: int = 0
     decode_steps: int = 0  # steps after the one that ended the prompt
     decode_seconds: float = 0.0
+    decode_tokens: int = 0  # of these steps; more than there are steps where drafts were accepted
 
     def __add__(self, other: Timing) -> Timing:
         return Timing(
@@ -25,6 +26,7 @@ class Timing:
             self.generated + other.generated,
             self.decode_steps + other.decode_steps,
             self.decode_seconds + other.decode_seconds,
+            self.decode_tokens + other.decode_tokens,
         )
 
 
@@ -52,7 +54,7 @@ def summary(load_seconds: float, timing: Timing, weight_bytes: int, bandwidth: f
     parts = [
         f"load {number(load_seconds)} s",
         f"prompt {timing.prompt_tokens:,} tok{rate(timing.prompt_tokens, timing.prompt_seconds)}",
-        f"{timing.generated:,} tok generated{rate(timing.decode_steps, timing.decode_seconds)}",
+        f"{timing.generated:,} tok generated{rate(timing.decode_tokens, timing.decode_seconds)}",
     ]
     read = weight_rate(timing, weight_bytes)
     if read > 0:

@@ -14,6 +14,7 @@ from typing import Literal
 
 from ..errors import OptionError
 from ..options import Options
+from . import drafting
 
 MAX_PROMPT_BYTES = 64 << 20
 
@@ -54,6 +55,7 @@ def plan(chosen: Options, stdin_is_terminal: bool) -> Task:
         flag = "--dump-logits" if chosen.dump_logits is not None else "--print-ids"
         raise OptionError(f"{flag} is for a single answer, not for a conversation: add -st, or give a prompt with -p")
     _check_examination(chosen, goes_on)
+    drafting.check(chosen)
     if goes_on and chosen.n_predict == 0:
         raise OptionError("-n 0 leaves nothing to say in a conversation")
     return Task(source, chat, interactive=goes_on)

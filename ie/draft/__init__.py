@@ -71,9 +71,7 @@ class DraftStats:
         """For the summary line; empty when nothing was drafted and nothing explains it."""
         if not self.proposed:
             return f"drafts: none ({self.off})" if self.off else ""
-        each = [
-            f"{name} {n:,} proposed, {a:,} accepted ({100 * a / n:.0f} %)" for name, (n, a) in self.by_name.items()
-        ]
+        each = [f"{name} {n:,} proposed, {a:,} accepted ({100 * a / n:.0f} %)" for name, (n, a) in self.by_name.items()]
         text = f"drafts: {'; '.join(each)}, {self.emitted / self.steps:.1f} tok/step"
         if self.speedup:
             text += f" · {self.speedup:.1f}× plain"
@@ -101,7 +99,7 @@ class Drafter(Protocol):
 
 
 def make(kind: str, engine: Engine, depth: int, measured: bool = False) -> Drafter | None:
-    """The drafter called `kind`: mtp, lookup, mtp+lookup, or auto for the best that the model has. None when depth is 0.
+    """The drafter called `kind`: mtp, lookup, mtp+lookup, or auto for what the model has. None when depth is 0.
 
     depth: most drafts of the MTP block, or of lookup alone. `measured`: drafting stops while plain steps are faster.
     OptionError when the model cannot draft in that way.

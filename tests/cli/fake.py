@@ -10,7 +10,7 @@ import dataclasses
 import os
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -123,7 +123,7 @@ def fake_generate(
     max_tokens: int,
     eog_ids: frozenset[int],
     on_logits: Any = None,
-) -> Iterator[int]:
+) -> Generator[int, None, None]:
     """The loop of ie.generate, as far as the commands depend on it."""
     rows = engine.forward(seq, prompt, "all" if on_logits else "last")
     for index in range(max_tokens):
