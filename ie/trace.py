@@ -21,7 +21,8 @@ from .program import Matrix, Program, Table, View, pack
 from .step import StepInputs
 
 COLUMNS = ("step", "phase", "rows", "command", "op", "layer", "groups", "bytes", "flops", "microseconds")
-"""rows: of the command's domain; layer: -1 outside the layers; groups: independent tiles; bytes that must move."""
+"""rows: of the command's domain; layer: -1 outside the layers; groups: independent tiles; bytes that must move.
+When a chain of drafts ends early, the commands behind its end are listed with the rest, and take next to no time."""
 
 WriteRow = Callable[[Sequence[object]], object]
 
@@ -73,16 +74,24 @@ class TraceExecutor(WrappedExecutor):
         return handle
 
     def run(self, handle: int, step: StepInputs) -> None:
+        commands, phase = self.bound[handle].commands, self._phase(handle, step)
+        rows_of = [0 if left_out(step, c) else live(step, c.domain) for c in commands]
         nanoseconds = self.inner.run_timed(handle, step)
-        # A single row is a decode step, unless it begins a text or ends a prompt cut into chunks.
-        prefill = step.n_rows > 1 or int(step.pos[0]) == 0 or self._more_prompt
-        self._more_prompt = step.n_outs == 0
-        for i, command in enumerate(self.bound[handle].commands):
-            rows = 0 if left_out(step, command) else live(step, command.domain)
+        for i, (command, rows) in enumerate(zip(commands, rows_of, strict=True)):
             self.write(
                 (
-                    self.steps, "prefill" if prefill else "decode", rows, i, command.op, command.layer,
+                    self.steps, phase, rows, i, command.op, command.layer,
                     *self._costs[handle].of(i, rows), f"{nanoseconds[i] / 1000:.3f}",
                 )
             )  # fmt: skip
         self.steps += 1
+
+    def _phase(self, handle: int, step: StepInputs) -> str:
+        """draft: another program than the model's. decode: a generated token, with drafts to verify behind it or not;
+        it wants the logits of all its rows, and neither begins a text nor ends a prompt that was cut into chunks."""
+        if self.bound[handle] is not self.program:
+            return "draft"
+        begins, ends = int(step.pos[0]) == 0, self._more_prompt
+        self._more_prompt = step.n_outs == 0
+        few = step.n_rows == step.n_outs <= native.constant("decode_rows")
+        return "decode" if few and not (begins or ends) else "prefill"

@@ -66,6 +66,8 @@ class Shape:
     act: int = 0
     taps: int = 4
     slots: int = 4
+    experts: int = 8
+    used: int = 2  # experts of a row
     q8: bool = False  # the optional Q8 output in place of F32
 
 
@@ -75,13 +77,23 @@ def view_columns(op: Op, s: Shape) -> Mapping[str, int]:
     channels = (2 * s.kv_heads + s.heads) * s.head_dim if op.name == "deltanet" else s.cols
     return {
         "N": s.cols, "W": width, "K": s.k, "M": s.m, "C": channels, "H": s.heads,
-        "HD": s.heads * s.head_dim, "GD": s.kv_heads * s.head_dim, "": s.cols * s.taps,
+        "HD": s.heads * s.head_dim, "GD": s.kv_heads * s.head_dim, "E": s.experts, "R": 2 * s.used,
+    }  # fmt: skip
+
+
+def unnamed_columns(s: Shape) -> Mapping[tuple[str, str], int]:
+    """Columns of arguments whose dimension has no name, being a product of others."""
+    return {
+        ("conv", "w"): s.cols * s.taps, ("combine", "x"): s.used * s.cols, ("combine", "gate"): 1,
+        ("experts", "x"): s.k, ("experts", "y"): s.used * s.m,
     }  # fmt: skip
 
 
 def scalars(s: Shape) -> Mapping[str, float]:
     """Scalar arguments by name."""
+    layout = formats.layout_for(formats.format_by_name(s.format))
     return {
+        "per_slot": 0, "k": s.k, "expert_bytes": layout.nbytes(s.m, s.k) if s.k % layout.block == 0 else 0,
         "head_dim": s.head_dim, "dim": s.head_dim, "heads": s.heads, "value_heads": s.heads, "kv_heads": s.kv_heads,
         "key_heads": s.kv_heads, "window": s.window, "n_rot": s.head_dim, "neox": 1, "width": s.width or s.cols,
         "act": s.act, "cap": 30.0, "eps": 1e-5, "scale": 1 / math.sqrt(s.head_dim), "taps": s.taps, "slots": s.slots,
@@ -132,7 +144,7 @@ class Bench:
             return State(copy, arg.name, shape)
         if arg.kind == "rope":
             return RopeTable(0)
-        cols = self.columns.get(arg.dim)
+        cols = self.columns.get(arg.dim, unnamed_columns(s).get((self.op.name, arg.name)))
         if cols is None:
             raise OptionError(f"{self.op.name}: no shape says what {arg.dim} is; this op cannot be measured alone")
         if arg.kind == "vector":
@@ -146,10 +158,11 @@ class Bench:
         return View.of(Buffer(arg.name, "q8" if q8 else "f32", cols, domain))
 
     def _matrix(self, name: str) -> Matrix:
+        m = self.shape.m * (self.shape.experts if self.op.name == "experts" else 1)
         if self._data is None:
-            self._data = self._rows(self.shape.k, self.shape.m)
-        self._tensor(name, self.shape.format, (self.shape.k, self.shape.m), self._data)
-        return Matrix((name,), (self.shape.m,), self.shape.k, self.layout)
+            self._data = self._rows(self.shape.k, m)
+        self._tensor(name, self.shape.format, (self.shape.k, m), self._data)
+        return Matrix((name,), (m,), self.shape.k, self.layout)
 
     def _rows(self, cols: int, rows: int) -> np.ndarray:
         """Rows of random weights in the format; a few different ones, again and again."""
@@ -176,7 +189,8 @@ class Bench:
         names = {a.name for a in self.op.args}
         heads = bool(dims & {"HD", "GD", "H"})
         used = {
-            "format": bool(kinds & {"matrix", "table"}), "m": "M" in dims, "k": "K" in dims,
+            "format": bool(kinds & {"matrix", "table"}), "m": "matrix" in kinds, "k": "matrix" in kinds,
+            "experts": "E" in dims or self.op.name == "experts", "used": "R" in dims,
             "cols": bool(dims & {"N", "C"}) and not heads, "width": "width" in names and self.shape.width > 0,
             "heads": heads, "kv_heads": heads, "head_dim": heads, "depth": "cache" in kinds,
             "window": "window" in names, "act": "act" in names, "taps": "taps" in names, "slots": "slots" in names,
@@ -191,9 +205,8 @@ class Bench:
             if arg.kind == "cache" and arg.access == "r":
                 seen = min(s.window, s.depth + rows) if s.window else s.depth + rows
                 total += 2 * s.kv_heads * s.head_dim * seen
-            elif (
-                arg.kind == "state" and not arg.optional
-            ):  # the state read and written; of a ring, the entries that the taps reach
+            elif arg.kind == "state" and not arg.optional:
+                # The state read and written; of a ring, the entries that the taps reach.
                 total += 8 * s.heads * s.head_dim**2 if self.op.name == "deltanet" else 4 * s.cols * s.taps
         return total
 
@@ -236,7 +249,12 @@ class Device:
     def _inputs(self) -> dict[str, np.ndarray]:
         rng = np.random.default_rng(4)
         views = [(a, v) for a, v in self.program.commands[0].views() if "r" in a.access]
-        return {a.name: rng.standard_normal((self.rows, v.cols)).astype(np.float32) for a, v in views}
+        made = {a.name: rng.standard_normal((self.rows, v.cols)).astype(np.float32) for a, v in views}
+        if "route" in made:  # expert ids, each once in a row, then weights
+            s = self.bench.shape
+            ids = rng.random((self.rows, s.experts)).argsort(axis=-1)[:, : s.used]
+            made["route"] = np.concatenate([ids, np.full(ids.shape, 1 / s.used)], axis=-1).astype(np.float32)
+        return made
 
     def poke(self, rows: slice) -> None:
         """Give the first command rows of the inputs."""

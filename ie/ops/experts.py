@@ -7,30 +7,33 @@ from typing import Any
 
 import numpy as np
 
+from .matmul import chain, sums_of_32
 from .table import Arg, CountFn, Op
 
 
-def _product(env: Any, a: Mapping[str, Any], magnitude: bool) -> np.ndarray:
-    x, route = env.get(a["x"]), env.get(a["route"])
+def _product(env: Any, a: Mapping[str, Any], x: np.ndarray, matrices: np.ndarray) -> np.ndarray:
+    """Each row's (or slot's) x times its experts of `matrices` [experts * m, columns of x]."""
+    route = env.get(a["route"])
     used = a["route"].cols // 2
     m = a["y"].cols // used
-    w = env.matrix(a["w"]).reshape(-1, m, a["w"].k)
+    w = matrices.reshape(-1, m, matrices.shape[1])
     out = np.empty((x.shape[0], used, m), x.dtype)
     for r in range(x.shape[0]):
         for s in range(used):
             one = x[r].reshape(used, -1)[s] if a["per_slot"] else x[r]
-            matrix = w[int(route[r, s])]
-            out[r, s] = np.abs(matrix) @ np.abs(one) if magnitude else matrix @ one
+            out[r, s] = w[int(route[r, s])] @ one
     return out.reshape(x.shape[0], -1)
 
 
 def reference(env: Any, a: Mapping[str, Any]) -> None:
-    env.put(a["y"], _product(env, a, False))
+    env.put(a["y"], _product(env, a, env.get(a["x"]), env.matrix(a["w"])))
 
 
 def magnitude(env: Any, a: Mapping[str, Any], output: str) -> tuple[Any, float]:
-    """Sum of |w| |x|, over a chain of K roundings."""
-    return _product(env, a, True), float(a["w"].k)
+    """As that of matmul."""
+    x = np.abs(env.get(a["x"]))
+    slots = x.reshape(-1, a["w"].k)  # with an input for each slot: one after the other
+    return _product(env, a, sums_of_32(slots).reshape(len(x), -1), env.matrix_peaks(a["w"])), chain(a["w"])
 
 
 OP = Op(

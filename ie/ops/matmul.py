@@ -20,18 +20,26 @@ def reference(env: Any, a: Mapping[str, Any]) -> None:
     env.put(a["y"], y)
 
 
+def sums_of_32(x: np.ndarray) -> np.ndarray:
+    """[rows, runs]: sum of each 32 columns, the last run as long as it is."""
+    padded = np.pad(x, ((0, 0), (0, -x.shape[1] % 32)))
+    return np.asarray(padded.reshape(len(x), -1, 32).sum(axis=-1))
+
+
+def chain(w: Any) -> float:
+    """Roundings of one output, as far as they add up: up to three for a run of 32 codes, one for a float."""
+    return float(8 + (3 * w.k / 32 if w.layout.activation == "q8" else 4 * math.sqrt(w.k)))
+
+
 def magnitude(env: Any, a: Mapping[str, Any], output: str) -> tuple[Any, float]:
     """sum |x| |w| (+ |bias| + |res|), with the largest |w| of each 32 in place of each: formats with a minimum add up
-    terms larger than the weights that they make. The chain has up to three roundings a run of 32 codes, one a float."""
-    w, x = a["w"], np.abs(env.get(a["x"]))
-    peaks = env.matrix_peaks(w)  # [m, runs of 32]
-    padded = np.pad(x, ((0, 0), (0, 32 * peaks.shape[1] - w.k)))
-    y = padded.reshape(len(x), -1, 32).sum(axis=-1) @ peaks.T
+    terms larger than the weights that they make."""
+    peaks = env.matrix_peaks(a["w"])  # [m, runs of 32]
+    y = sums_of_32(np.abs(env.get(a["x"]))) @ peaks.T
     for name in ("bias", "res"):
         if a.get(name) is not None:
             y = y + np.abs(env.vector(a[name]) if name == "bias" else env.get(a[name]))
-    chain = 3 * w.k / 32 if w.layout.activation == "q8" else 4 * math.sqrt(w.k)
-    return y, chain + 8
+    return y, chain(a["w"])
 
 
 OP = Op(

@@ -474,6 +474,23 @@ def test_a_timed_step_computes_the_same(models: Models, threads: int) -> None:
     assert [(r["rows"], r["groups"], r["bytes"]) for r in last] == [(0, 0, 0)], "a step without output rows"
 
 
+def test_phases_of_a_trace(models: Models) -> None:
+    """A prompt of one chunk, drafts, drafts verified, a token."""
+    rows: list[Any] = []
+    options = EngineOptions(chunk=CHUNK, n_ctx=64, draft=DraftOptions(p_min=0.0))
+    executor = TraceExecutor(CpuExecutor(1), rows.append)
+    with Engine.open(models.path("qwen35", n_mtp=1), options, executor=executor) as engine:
+        seq = engine.new_sequence()
+        engine.forward(seq, tokens(9))
+        engine.draft(seq, 7, 2)
+        engine.forward(seq, [7, 8, 9], "all")
+        engine.forward(seq, [1])
+    table = [dict(zip(COLUMNS, row, strict=True)) for row in rows[1:]]
+    phases = {r["step"]: r["phase"] for r in table}
+    assert list(phases.values()) == ["prefill", "draft", "decode", "decode"]
+    assert {r["rows"] for r in table if r["phase"] == "draft"} == {1}
+
+
 def test_costs_are_those_of_the_op_table(models: Models) -> None:
     rows: list[Any] = []
     feed(models.path("llama"), TraceExecutor(ReferenceExecutor(), rows.append), decode=0)

@@ -40,7 +40,7 @@ def test_every_op(op: str) -> None:
         assert (line["op"], line["rows"], line["threads"], line["same_bits"]) == (op, rows, 2, True)
         assert len(line["samples"]) == 2 and min(line["samples"]) > 0 and line["bytes"] > 0
         assert line["gb_per_s"] == pytest.approx(line["bytes"] / line["microseconds"] / 1e3)
-        own = op in ("matmul", "attention", "conv", "deltanet")
+        own = op in ("matmul", "experts", "attention", "conv", "deltanet")
         assert (line["of_measured"] is not None) == own
 
 
