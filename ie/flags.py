@@ -48,6 +48,7 @@ class Spec:
     repeatable: bool = False
     positional: bool = False
     shown_default: str = ""
+    shown_choices: str = ""  # in place of a long list of them
 
     def every_flag(self) -> tuple[str, ...]:
         """Flags that set the option and those that switch it off."""
@@ -56,7 +57,7 @@ class Spec:
     def expected(self) -> str:
         """What a value must look like, for error messages and tables."""
         if self.kind == "choice":
-            return " or ".join([", ".join(self.choices[:-1]), self.choices[-1]])
+            return self.shown_choices or " or ".join([", ".join(self.choices[:-1]), self.choices[-1]])
         if self.kind in ("int", "float"):
             return ("an integer" if self.kind == "int" else "a number") + self._range()
         if self.kind == "counts":

@@ -221,6 +221,7 @@ class Options:
 
     draft: str = _option(
         "0", "--draft", kind="choice", metavar="D", group="drafting", choices=DRAFTS, commands=("ie-run", "ie-bench"),
+        shown_choices="an integer from 0 to 15, or auto",
         help="let up to D tokens be guessed ahead and checked by the model in one step; 0: off; auto: whenever that is"
         " measured to be faster. The text does not depend on it",
     )  # fmt: skip
@@ -572,7 +573,7 @@ def help_text(command: str) -> str:
             out += ["", f"{group}:"]
         for name, spec in members.items():
             default = _default_text(name, spec)
-            text = spec.help + (f" [{', '.join(spec.choices)}]" if spec.choices else "")
+            text = spec.help + (f" [{', '.join(spec.choices)}]" if spec.choices and not spec.shown_choices else "")
             text += f" (default: {default})" if default else ""
             out += [f"  {_flag_text(spec)}", *(f"        {line}" for line in _wrap(text, 92))]
     return "\n".join(out) + "\n"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..config import ModelConfig
+from ..errors import ModelError
 from ..gguf import GgufFile
 from ..program import Program, View, finish
 from ..step import OUTS, ROWS
@@ -22,6 +23,11 @@ def build(gguf: GgufFile, config: ModelConfig, slots: int = 16, ring: int = 0) -
 
     `slots`: copies of recurrent state that each sequence keeps. `ring` > 0: for drafting with the MTP block, keep the
     hidden states of that many positions and store the block's keys and values."""
+    if config.mtp and "blk.0.attn_norm.weight" not in gguf.tensors:
+        raise ModelError(
+            f"{gguf.path}: the file holds only an MTP block, which guesses for a model: open the model's own file and "
+            "name this one with --mtp"
+        )
     b = Builder(gguf, config, slots)
     x = b.buffer("embd", config.n_embd)
     b.emit("embed", y=x, table=b.table("token_embd.weight", config.n_vocab, config.n_embd), scale=config.embed_scale)

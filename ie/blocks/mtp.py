@@ -62,7 +62,7 @@ def draft_head(b: Builder, vocabulary: int, q4: bool) -> tuple[Matrix, int, int]
     own = f"blk.{len(b.config.layers)}.nextn.shared_head_head.weight"
     name = own if b.has(own) else "output.weight" if b.has("output.weight") else "token_embd.weight"
     tail = 512
-    cut = vocabulary // 16 * 16
+    cut = -(-vocabulary // 16) * 16  # whole groups of interleaved rows
     parts = ((0, cut), (v - tail, tail)) if 0 < cut < v - tail else ()
     matrix = b.matrix(name, v, n, parts)
     if q4 and n % 32 == 0 and matrix.layout.size_per_row_block / matrix.layout.block > 18 / 32:
@@ -118,6 +118,8 @@ def adopt(gguf: GgufFile, config: ModelConfig, other: GgufFile) -> ModelConfig:
         if a != b:
             raise ModelError(f"{other.path}: made for another model: {what} {b}, {gguf.path} has {a}")
     block = f"blk.{len(config.layers)}."
+    for name in [n for n in gguf.tensors if n.startswith(block)]:  # a block of its own, which the other one replaces
+        del gguf.tensors[name]
     for name, info in other.tensors.items():
         if name.startswith(block):
             gguf.tensors[name] = info

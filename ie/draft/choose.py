@@ -28,7 +28,7 @@ class MtpDrafter:
         self.engine, self.depth = engine, depth
         self.index = SuffixIndex() if lookup else None
         self.limit = MAX_DRAFT if lookup else depth
-        self.source, self.off = "mtp", ""
+        self.source, self.off = "mtp", "no guess reached --draft-pmin"
 
     def begin(self) -> None:
         if self.index is not None:
@@ -59,6 +59,7 @@ class MtpDrafter:
 
     def observe(self, drafts: Sequence[int], accepted: int, seconds: float) -> None:
         """Nothing to learn: the chain stops itself by its probabilities."""
+        self.off = "" if drafts else self.off
 
 
 class LookupDrafter:
@@ -67,7 +68,7 @@ class LookupDrafter:
     def __init__(self, depth: int = MAX_DRAFT) -> None:
         self.index, self.costs = SuffixIndex(), StepCosts()
         self.limit = min(depth, MAX_DRAFT)
-        self.source, self.off = PLAIN, ""
+        self.source, self.off = PLAIN, "the text does not repeat itself"
         self._rates: dict[int, Average] = {}
         self._bucket = 0
         self._idle = 0
@@ -88,6 +89,7 @@ class LookupDrafter:
         rate = self._rates.setdefault(self._bucket, self._prior(self._bucket))
         n = best_length(rate.value, len(found), self.costs)
         if n == 0:
+            self.off = "what followed the same words earlier held too seldom"
             self._idle += 1
             if self._idle < LOOKUP_PROBE:
                 return []
@@ -109,7 +111,7 @@ class LookupDrafter:
             rate = self._rates[self._bucket]
             for i in range(trials):
                 rate.add(float(i < accepted))
-        self.off = "" if drafts else "the text does not repeat itself"
+            self.off = ""
 
 
 class Plain:
