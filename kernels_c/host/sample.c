@@ -120,8 +120,8 @@ static float rank_of(const candidates *c, uint64_t key, double centre)
     return (float)__builtin_fabs((double)(c->max - logit_of(key)) - centre);
 }
 
-/* Orders a list by |(max - logit) - centre|, then ids, and keeps the shortest prefix whose weights pass the goal. By
- * logits and ids where the centre is 0. The weights are in c->weight, in the order of the list.
+/* Orders a list by |(max - logit) - centre|, then ids, and keeps the shortest prefix whose weights pass the goal. A
+ * centre of 0 is the order of logits. The weights are in c->weight, in the order of the list.
  * Only as many as will be kept are sorted: the weights are summed by bucket first. */
 static void keep_nearest(candidates *c, double centre, double goal, int strictly)
 {
@@ -164,9 +164,7 @@ static void typical(candidates *c)
     for (int32_t i = 0; i < c->count; i++)
         if (c->weight[i] > 0)
             mean += (double)c->weight[i] * (double)(c->max - logit_of(c->list[i]));
-    /* A centre of 0 would stand for top-p's order, by logits. The ranks are the same with one too small to matter. */
-    mean = mean > 0 ? mean / total : 0x1p-1000;
-    keep_nearest(c, mean, c->params->typical_p * total / NEARLY, 1);
+    keep_nearest(c, mean / total, c->params->typical_p * total / NEARLY, 1);
 }
 
 static void top_p(candidates *c)

@@ -135,3 +135,24 @@ def test_bad_files_are_one_line(ie_run, tmp_path: Path, name: str, data: bytes, 
 def test_the_process_as_users_start_it(model: str) -> None:
     done = subprocess.run([*COMMAND, model, "-n", "3", "--temp", "0"], cwd=ROOT, input=b"hello\n", capture_output=True)
     assert done.returncode == 0 and done.stdout.startswith(b"hello") and done.stderr.startswith(b"load ")
+
+
+def test_sampling_options_reach_the_samplers(ie_run, model: str) -> None:
+    """Each changes the text as it says; the same seed gives the same text for every chunk and thread count."""
+    base = [model, "-p", PROMPT, "-n", "24", "-s", "3", "--ignore-eos", "--print-ids", "--no-display-prompt"]
+    strong = ["--repeat-penalty", "1.5", "--repeat-last-n", "-1", "--dry-multiplier", "2", "--xtc-probability", "0.5"]
+    _, plain, _ = ie_run(*base)
+    status, varied, _ = ie_run(*base, *strong)
+    assert status == 0 and varied != plain
+    assert ie_run(*base, *strong, "--chunk", "3", "-t", "1")[1] == varied
+    first = plain.split()[0].decode()
+    assert ie_run(*base, "-l", f"{first}-inf")[1].split()[0] != plain.split()[0]
+    forced = next(str(t) for t in range(100, 300) if str(t).encode() not in plain.split())
+    assert set(ie_run(*base, "-l", f"{forced}+1e6")[1].split()) == {forced.encode()}
+    # The prompt counts as said: its tokens are never drawn again, nor what was drawn before.
+    prompt = ie_run(model, "-p", PROMPT, "-n", "1", "--print-ids")[1].split()[:-1]
+    unique = ie_run(*base, "--presence-penalty", "1e9", "--repeat-last-n", "-1")[1].split()
+    assert len(set(unique)) == 24 and prompt and not set(unique) & set(prompt)
+    assert ie_run(*base, "--samplers", "temperature", "--temp", "0")[1] == ie_run(*base, "--temp", "0")[1]
+    status, out, err = ie_run(*base, "-l", "100000+1")
+    assert (status, out) == (1, b"") and "--logit-bias: token id 100000 is outside the vocabulary" in err

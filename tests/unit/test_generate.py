@@ -118,3 +118,40 @@ def test_the_prompt_is_not_changed() -> None:
     prompt = [1, 2]
     run(FakeEngine(), FakeSequence(), prompt, 3)
     assert prompt == [1, 2]
+
+
+class Guesser:
+    """Proposes three tokens, of which `right` will turn out to be what the model says."""
+
+    name, off, limit = "guesser", "", 3
+
+    def __init__(self, right: int) -> None:
+        self.right = right
+
+    def begin(self) -> None:
+        pass
+
+    def propose(self, seq: FakeSequence, token: int, budget: int) -> list[int]:
+        return [(token + 1 + i + (i >= self.right)) % V for i in range(min(3, budget))]
+
+    def observe(self, drafts: list[int], accepted: int, seconds: float) -> None:
+        pass
+
+
+@pytest.mark.parametrize("right", [0, 1, 3])
+def test_the_sampler_sees_the_text_before_each_token(right: int) -> None:
+    """Also where a draft was right and is not yet accepted, and nothing of one that was wrong."""
+    engine, seq, prompt = FakeEngine(), FakeSequence(2), [1, 2]
+    seen: list[list[int]] = []
+
+    class Reader:
+        def sample(self, logits: np.ndarray, index: int, history: Sequence[int], length: int | None = None) -> int:
+            assert len(seen) == index
+            seen.append(list(history[:length]))
+            return int(logits.argmax())
+
+    out = list(
+        generate(engine, seq, prompt, Reader(), max_tokens=6, eog_ids=(), drafter=Guesser(right))  # type: ignore[arg-type]
+    )
+    assert out == [3, 4, 5, 6, 7, 8]
+    assert seen == [[0, 0, 1, 2, *out[:i]] for i in range(6)]
