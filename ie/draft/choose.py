@@ -19,6 +19,7 @@ AGREE = 2  # drafts of the chain that must equal the looked-up text
 PROBE_EVERY = 16  # steps between trials of a drafter that is not in use
 LOOKUP_PROBE = 64  # the same for lookup alone, whose drafts cost time on plain text
 MARGIN = 1.1  # a drafter must be this much faster to replace another
+TRIALS = 3  # steps of each drafter before the first choice; the first of them warms up and does not count
 
 
 class MtpDrafter:
@@ -140,6 +141,7 @@ class AutoDrafter:
         self.off = ""
         self._step = 0
         self._used = 0
+        self._trials = [0] * len(self.drafters)
 
     @property
     def source(self) -> str:
@@ -151,7 +153,7 @@ class AutoDrafter:
 
     def propose(self, seq: KvSequence, token: int, budget: int) -> list[int]:
         self._step += 1
-        untried = [i for i, r in enumerate(self.rates) if not r.weight]
+        untried = [i for i, n in enumerate(self._trials) if n < TRIALS]
         self._used = self.current
         if untried:
             self._used = untried[0]
@@ -162,8 +164,12 @@ class AutoDrafter:
 
     def observe(self, drafts: Sequence[int], accepted: int, seconds: float) -> None:
         self.drafters[self._used].observe(drafts, accepted, seconds)
-        # Rates are ratios of sums: a long step weighs by its time.
-        self.rates[self._used].add((accepted + 1) / seconds if seconds > 0 else 0.0, seconds)
+        self._trials[self._used] += 1
+        if self._trials[self._used] > 1 and seconds > 0:
+            # Rates are ratios of sums: a long step weighs by its time.
+            self.rates[self._used].add((accepted + 1) / seconds, seconds)
+        if min(self._trials) < TRIALS:
+            return
         best = max(range(len(self.rates)), key=lambda i: self.rates[i].value)
         if self.rates[best].value > MARGIN * self.rates[self.current].value:
             self.current = best
@@ -175,6 +181,7 @@ def build(kind: str, engine: Engine, depth: int, measured: bool) -> Drafter | No
     """See `ie.draft.make`."""
     if depth == 0:
         return None
+    engine.prepare_verify()
     has_mtp = engine.chain is not None
     if kind in ("mtp", "mtp+lookup") and not has_mtp:
         raise OptionError(

@@ -56,6 +56,13 @@ class SuffixIndex:
         return (best, where) if best >= MIN_MATCH else (0, 0)
 
     def propose(self, limit: int) -> tuple[int, list[int]]:
-        """(match length, up to `limit` tokens that followed it), not beyond the newest token."""
+        """(match length, `limit` tokens, at most 15, that followed it). Where the match reaches to less than that before
+        the newest token, its text goes on as it began: a text of period p is continued with period p."""
         match, where = self.find()
-        return match, self.tokens[where : where + min(limit, MAX_DRAFT)] if match else []
+        if not match:
+            return 0, []
+        found = self.tokens[where : where + min(limit, MAX_DRAFT)]
+        period = len(self.tokens) - where
+        while len(found) < min(limit, MAX_DRAFT):
+            found.append(found[len(found) - period])
+        return match, found
