@@ -5,7 +5,7 @@ in tests/golden: greedy continuations and the eight best log-probabilities along
 one of the first 512 positions of a novel its most likely and some drawn tokens, from which the KL divergence is
 estimated without bias (tests/golden_format.py says how). Where llama-cpp-python is installed the full divergence is
 measured too. For scale: on SmolLM2 llama.cpp with and without its half-precision attention differs by 0.0039, from
-float64 by 0.0034.
+float64 by 0.0034; on Gemma with and without by 0.0075 in the mean and 0.22 at most.
 
 Why equal texts are not the only test of greedy decoding: rounding activations to 8 bits is discontinuous, so the least
 change of arithmetic is a new sample of that rounding noise after a few layers. llama.cpp itself with the base of its
