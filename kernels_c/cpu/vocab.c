@@ -85,30 +85,23 @@ static double weigh(const float *x, int32_t n, float max, float temp, float *w)
     return tree(total);
 }
 
-static double sum(const float *x, int32_t n, int32_t *finite)
+static void moments(const float *x, int32_t n, float max, double *sums)
 {
-    ie_d16 total = 0;
+    ie_d16 total = 0, squares = 0;
     ie_i16 count = 0;
     for (int32_t i = 0; i < n; i += LANES) {
         const ie_f16 v = lanes_at(x, i, n);
-        count -= v > -INF;
-        total += __builtin_convertvector(v > -INF ? v : (ie_f16)0, ie_d16);
+        const ie_i16 finite = v > -INF;
+        const ie_d16 d = (double)max - __builtin_convertvector(finite ? v : (ie_f16)max, ie_d16);
+        count -= finite;
+        total += d;
+        squares += d * d;
     }
     for (int j = 0; j < LANES; j++)
-        *finite += count[j];
-    return tree(total);
-}
-
-static double spread(const float *x, int32_t n, double mean)
-{
-    ie_d16 total = 0;
-    for (int32_t i = 0; i < n; i += LANES) {
-        const ie_f16 v = lanes_at(x, i, n);
-        const ie_d16 d = __builtin_convertvector(v, ie_d16) - mean;
-        total += __builtin_convertvector(v > -INF, ie_l16) ? d * d : (ie_d16)0;
-    }
-    return tree(total);
+        sums[0] += (double)count[j];
+    sums[1] += tree(total);
+    sums[2] += tree(squares);
 }
 
 extern const ie_vocab_kernels IE_NAME(ie_vocab_kernels);
-const ie_vocab_kernels IE_NAME(ie_vocab_kernels) = {largest, weigh, sum, spread};
+const ie_vocab_kernels IE_NAME(ie_vocab_kernels) = {largest, weigh, moments};

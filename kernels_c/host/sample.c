@@ -68,22 +68,20 @@ static double power(double x, double y)
 
 /* ---- what the samplers keep ---- */
 
-/* Top-n-sigma: logits below max - n * (standard deviation) become -inf. */
+/* Top-n-sigma: logits below max - n * (standard deviation) become -inf. The variance comes from one pass over d = max - x
+ * as E(d^2) - E(d)^2: the largest itself, at 0, is among them, so that what cancels is at most n times what is left. */
 static void top_n_sigma(candidates *c)
 {
     const int32_t n = size_of(c);
     float *x = c->weight; /* a list's logits in a row */
     for (int32_t i = 0; i < c->count; i++)
         x[i] = logit_of(c->list[i]);
-    double total = 0, spread = 0;
-    int32_t finite = 0;
-#define PIECE(b) c->count < 0 ? c->block[b] : x + (int64_t)(b) * BLOCK, n - (b) * BLOCK < BLOCK ? n - (b) * BLOCK : BLOCK
+    double sums[3] = {0};
     for (int32_t b = 0; b * BLOCK < n; b++)
-        total += c->kernels->sum(PIECE(b), &finite);
-    for (int32_t b = 0; b * BLOCK < n; b++)
-        spread += c->kernels->spread(PIECE(b), total / finite);
-#undef PIECE
-    const float bound = (float)((double)c->max - c->params->top_n_sigma * __builtin_sqrt(spread / finite));
+        c->kernels->moments(c->count < 0 ? c->block[b] : x + (int64_t)b * BLOCK,
+                            n - b * BLOCK < BLOCK ? n - b * BLOCK : BLOCK, c->max, sums);
+    const double mean = sums[1] / sums[0], variance = sums[2] / sums[0] - mean * mean;
+    const float bound = (float)((double)c->max - c->params->top_n_sigma * __builtin_sqrt(variance > 0 ? variance : 0));
     for (int32_t i = 0; i < c->count; i++)
         if (x[i] < bound)
             c->list[i] = key_of(-INF, id_of(c->list[i]));
@@ -388,11 +386,8 @@ static const ie_vocab_kernels *kernels_of(int isa)
 void ie_vocab_passes(int32_t isa, const float *x, int32_t n, float max, float temp, float *w, double *results)
 {
     const ie_vocab_kernels *kernels = kernels_of(isa);
-    int32_t finite = 0;
     results[0] = kernels->weigh(x, n, max, temp, w);
-    results[1] = kernels->sum(x, n, &finite);
-    results[2] = (double)finite;
-    results[3] = kernels->spread(x, n, results[1] / (double)finite);
+    kernels->moments(x, n, max, results + 1);
 }
 
 /* Hands out the work buffer; returns how much of it is used. `at` may be 0 to find out. */

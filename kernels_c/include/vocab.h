@@ -16,10 +16,9 @@ typedef struct {
     int32_t (*largest)(const float *const *block, int32_t n, float *largest);
     /* w = e^((x - max) / temp) of n <= IE_VOCAB_BLOCK logits; returns their sum. x and w may be the same. */
     double (*weigh)(const float *x, int32_t n, float max, float temp, float *w);
-    /* Sum of the logits above -inf, n <= IE_VOCAB_BLOCK; *finite is raised by how many there are. */
-    double (*sum)(const float *x, int32_t n, int32_t *finite);
-    /* Sum of their squared distances from the mean. */
-    double (*spread)(const float *x, int32_t n, double mean);
+    /* Of the n <= IE_VOCAB_BLOCK logits above -inf: how many they are is added to sums[0], the sum of max - x to sums[1],
+     * the sum of its squares to sums[2]. */
+    void (*moments)(const float *x, int32_t n, float max, double *sums);
 } ie_vocab_kernels;
 
 #endif

@@ -197,6 +197,11 @@ def test_extreme_temperatures() -> None:
             p = SamplerParams(**{**OFF, "temp": temp, "min_p": 1e-9}, samplers=samplers)
             assert Sampler(p, 3).sample(row, 0, []) == 1
             assert Sampler(p, 3).sample(-row - 1, 0, []) == 0
+    # Where a quotient is infinite the first of the largest is left, also among equal ones.
+    ties = np.array([1.0, 5.0, 5.0, 0.0], np.float32)
+    for samplers in (("top_k", "temperature", "top_p"), ("temperature", "top_p")):
+        p = SamplerParams(temp=1e-45, top_k=3, top_p=0.999, samplers=samplers)
+        assert {Sampler(p, 4).sample(ties, i, []) for i in range(20)} == {1}
     flat = Sampler(SamplerParams(**{**OFF, "temp": 1e300}), 3)
     assert {flat.sample(row, i, []) for i in range(60)} == {0, 1, 2}
 
