@@ -207,6 +207,27 @@ def test_equal_logits_stand_in_order_of_ids(top_k: int, top_p: float) -> None:
     assert len(seen) > min(kept, 150) * 0.6
 
 
+@pytest.mark.parametrize("top_k", [100, 1000])
+def test_ties_that_penalties_make_in_a_sorted_list(top_k: int) -> None:
+    """Each even id comes down to the odd one below it, and stands before it in the list until that is sorted again."""
+    row = (np.arange(3000) / 256).astype(np.float32)
+    p = replace(PLAIN, top_k=top_k, presence_penalty=1 / 256, repeat_last_n=-1, temp=50.0, top_p=0.999)
+    tally = Tally()
+    for samplers in (("top_k", "penalties", "top_p", "temperature"), ("top_k", "penalties", "typ_p", "top_p")):
+        tally.check(row, replace(p, typical_p=0.9999, samplers=samplers), range(0, 3000, 2), range(40))
+    assert tally.compared - tally.close > 35
+
+
+def test_dynamic_temperature_gives_the_references_tokens() -> None:
+    row = (np.random.default_rng(9).normal(size=1000) * 2).astype(np.float32)
+    tally = Tally()
+    for exponent in (0.3, 0.5, 2.0, 7.5):
+        p = replace(PLAIN, dynatemp_range=0.9, dynatemp_exponent=exponent)
+        tally.check(row, p, [], range(150))
+        tally.check(row, replace(p, samplers=("temperature", "min_p"), min_p=1e-4), [], range(50))
+    assert tally.compared == 800 and tally.close < 16
+
+
 def test_greedy_takes_the_lowest_id_of_the_largest() -> None:
     p = SamplerParams(temp=0, top_k=3, top_p=0.1)
     for n, at in ((1, [0]), (300, [7, 8]), (300, [127, 128]), (300, [299]), (1000, [500, 999])):

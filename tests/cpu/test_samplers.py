@@ -135,6 +135,8 @@ def test_penalties_behind_a_truncation() -> None:
     p = SamplerParams(temp=0, top_k=2, repeat_penalty=10.0, samplers=("top_k", "penalties"))
     assert Sampler(p, 4).sample(row, 0, [0]) == 1
     assert Sampler(p, 4).sample(row, 0, [0, 1]) == 0
+    tied = SamplerParams(temp=0, top_k=2, presence_penalty=1.0, samplers=("top_k", "penalties"))
+    assert Sampler(tied, 3).sample(np.array([0.0, 2.0, 3.0], np.float32), 0, [2]) == 1  # behind 2 in the list
     first = SamplerParams(temp=0, top_k=2, repeat_penalty=10.0)
     assert Sampler(first, 4).sample(row, 0, [0, 1]) == 2
 
