@@ -1,4 +1,4 @@
-"""qwen35 and qwen35moe on the executors: llama.cpp's logits and draft chains, the independent reference, files in parts.
+"""qwen35 and qwen35moe on the executors: llama.cpp's logits and draft chains, the independent reference, two files.
 
 With F32 weights nothing but rounding separates the float64 executor from either; the CPU also stores F16 keys and
 values and quantises activations where the weights are.
