@@ -36,7 +36,8 @@ class StepCosts:
         return rows in self._times
 
     def seconds(self, rows: int) -> float:
-        """Linear between measured numbers of rows; beyond them, one row more costs a twelfth of a single-row step."""
+        """Linear between measured numbers of rows; beyond them, one row more costs a sixth of a single-row step (that
+        is what a small model's rows cost on a processor; large models' cost less)."""
         if rows in self._times:
             return self._times[rows].value
         below = max((r for r in self._times if r < rows), default=None)
@@ -46,7 +47,7 @@ class StepCosts:
         base = self._times[below].value
         if above is None:
             single = self._times[min(self._times)].value
-            return base + (rows - below) * single / 12
+            return base + (rows - below) * single / 6
         share = (rows - below) / (above - below)
         return base + share * (self._times[above].value - base)
 
