@@ -76,7 +76,7 @@ IE_FN int32_t ie_dot4_us(uint32_t a, uint32_t b)
 }
 
 /* ---- Q8 activations: one row is K codes (int8), then per block of 32 a scale d (f32), the product
- * d * sum(codes) (f32) and the sums of its two halves (2 x i32), padded to 64 bytes. K is a multiple of 32. ---- */
+ * d * sum(codes) (f32) and minus the sums of its two halves (2 x i32), padded to 64 bytes. K is a multiple of 32. ---- */
 
 IE_FN int64_t ie_q8_blocks(int64_t k) { return ie_div_up(k, IE_BLOCK); }
 IE_FN int64_t ie_q8_scale_offset(int64_t k) { return ie_q8_blocks(k) * IE_BLOCK; }

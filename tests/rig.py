@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from ie.devices.reference import ReferenceExecutor, quantize_q8
 from ie.formats import Format
 from ie.plan import plan_program
 from ie.program import Buffer, Cache, Command, Matrix, Program, RopeTable, State, Table, Vector, View, pack
-from ie.step import OUTS, ROWS, SEGS, Run, StepInputs
+from ie.step import OUTS, ROW, ROWS, SEGS, Run, StepInputs
 from tests.compare import Guarded
 
 Array = np.ndarray[Any, Any]
@@ -85,7 +86,7 @@ class Case:
         return sum(len(run.tokens) for run in self.runs)
 
     def live(self, domain: int) -> int:
-        return {ROWS: self.n_rows, OUTS: len(self.outs), SEGS: len(self.runs)}[domain]
+        return {ROWS: self.n_rows, OUTS: len(self.outs), SEGS: len(self.runs), ROW: 1}[domain]
 
     def positions(self) -> list[tuple[int, int, int]]:
         """(slot, position, token) of each row."""
@@ -140,7 +141,7 @@ class Q8:
     def of(codes: Array, d: Array) -> Q8:
         """The derived fields as ie_core.h defines them."""
         sums = codes.reshape(*d.shape, 2, BLOCK // 2).astype(np.int32).sum(axis=-1, dtype=np.int32)
-        return Q8(codes, d, d * sums.sum(axis=-1, dtype=np.int32).astype(np.float32), sums)
+        return Q8(codes, d, d * sums.sum(axis=-1, dtype=np.int32).astype(np.float32), -sums)
 
     @staticmethod
     def read(raw: Array, k: int) -> Q8:
@@ -244,11 +245,16 @@ def _writable(case: Case, run: CpuRun, key: Any) -> Array:
     return mask
 
 
-def run_cpu(case: Case, threads: int = 1, isa: str = "", flags: int = 0) -> CpuRun:
-    """Run through ie_run; AssertionError when a byte was written that the program has no right to."""
+def run_cpu(
+    case: Case, threads: int = 1, isa: str = "", flags: int | None = None, step: StepInputs | None = None
+) -> CpuRun:
+    """Run through ie_run; AssertionError when a byte was written that the program has no right to.
+
+    flags: in place of those of every command. step: in place of the case's own.
+    """
     run = CpuRun(case)
     before = {k: g.array.copy() for k, g in run.guards.items()}
-    _walk(case, run.address, threads, isa, flags)
+    _walk(case, run.address, threads, isa, flags, step)
     for key, guard in run.guards.items():
         name = getattr(key, "name", str(key))
         guard.check(name)
@@ -264,7 +270,7 @@ def run_in_arena(case: Case, threads: int, isa: str = "") -> dict[str, bytes]:
     offsets, size = plan_program(case.program, sizes.__getitem__)
     arena = Guarded(size, np.uint8, align=256)
     arena.array.view(np.float32).fill(np.nan)
-    _walk(case, lambda key: arena.address + offsets[key], threads, isa, 0)
+    _walk(case, lambda key: arena.address + offsets[key], threads, isa)
     arena.check("arena")
     out = {}
     for name, view in case.program.outputs.items():
@@ -274,7 +280,14 @@ def run_in_arena(case: Case, threads: int, isa: str = "") -> dict[str, bytes]:
     return out
 
 
-def _walk(case: Case, address: Callable[[Any], int], threads: int, isa: str, flags: int) -> None:
+def _walk(
+    case: Case,
+    address: Callable[[Any], int],
+    threads: int,
+    isa: str,
+    flags: int | None = None,
+    step: StepInputs | None = None,
+) -> None:
     """One ie_run with the weights between guard bands, which nobody may write."""
     ffi, lib = native.lib()
     used = case.program.weights()
@@ -302,12 +315,13 @@ def _walk(case: Case, address: Callable[[Any], int], threads: int, isa: str, fla
         raise AssertionError(f"no address for {value!r}")
 
     commands = np.frombuffer(pack(case.program, resolve), np.uint8).copy()
-    commands.reshape(-1, 256)[:, 8:12].view("<u4")[:] = flags
+    if flags is not None:
+        commands.reshape(-1, 256)[:, 8:12].view("<u4")[:] = flags
     starts = np.asarray(case.program.stage_starts(), np.int32)
     struct = ffi.new("ie_program *")
     struct.cmds, struct.stage_start = commands.ctypes.data, starts.ctypes.data
     struct.n_cmds, struct.n_stages = len(case.program.commands), len(starts) - 1
-    step = case.step()
+    step = step or case.step()
     step.check()
     held = block.array.copy()
     assert lib.ie_run(pool(threads, isa), struct, step.address) == 0
@@ -324,11 +338,12 @@ class Recorder(ReferenceExecutor):
     def __init__(self, case: Case, exact: bool = False, mode: str = "q8") -> None:
         super().__init__(mode)
         self.dtype = np.float64 if exact or mode == "float64" else np.float32
-        self.gguf, self.program = case.file, case.program  # type: ignore[assignment]
+        nothing: Any = SimpleNamespace(ropes=())
+        self.load(case.file, nothing, case.program, 1, 1, lambda done, total: None)  # type: ignore[arg-type]
         self.cache = {(i, w): x.copy() for i, kv in case.caches.items() for w, x in zip("kv", kv, strict=True)}
         self.states = {state: values.astype(self.dtype) for state, values in case.states.items()}
         self.ropes = [r.astype(self.dtype) for r in case.ropes]
-        self.step = case.step()
+        self.step, self.command = case.step(), case.program.commands[0]
         for b, v in case.inputs.items():
             self.put(View.of(b), v)
 

@@ -244,7 +244,7 @@ class CpuExecutor:
             codes, d, dsum, sums = self._q8_fields(self._rows(handle, item.buffer, place.rows), item.cols)
             codes[:], d[:] = data.codes, data.scales
             half = codes.reshape(len(codes), -1, QUANTUM // 2).sum(axis=-1, dtype=np.int32)
-            sums[:] = half
+            sums[:] = -half
             dsum[:] = d * (half[:, ::2] + half[:, 1::2]).astype(np.float32)
         elif isinstance(item, View):
             self.read(handle, item, place.rows)[:] = data

@@ -87,10 +87,10 @@ IE_FN void ie_quantize_row(const float *x, int64_t n, uint8_t *row, int64_t k, i
                 codes[b * IE_BLOCK + i] = (int8_t)q;
                 sum += q;
             }
-            sums[2 * b + h] = sum;
+            sums[2 * b + h] = -sum;
         }
         scale[b] = d;
-        dsum[b] = d * (float)(sums[2 * b] + sums[2 * b + 1]);
+        dsum[b] = d * (float)-(sums[2 * b] + sums[2 * b + 1]);
     }
 }
 

@@ -4,7 +4,13 @@
  * in ascending K: acc = fma(float(integer dot), d * da, acc), twice for formats with a scale per 16 values, then
  * acc = fma(m, da * sum(a), acc) for formats with a minimum. Float weights: acc = fma(w, x, acc), k ascending.
  * Weight rows stand in lanes (ie_core.h); tiles.h has an inline loader per layout, the kernel is generic over it.
- * Weights stream once from memory; rows go through in groups of up to 8 while the tile is in cache.
+ *
+ * Few rows (decode): weights stream once from memory and are unpacked in registers, up to 8 rows go through at once.
+ * Many rows (prefill): 8 rows at a time go through all row groups of the tile, so that their activations stay in the
+ * first-level cache and weights come from the second in one stream. Formats of 256 values, whose scales cost more to
+ * unpack, are unpacked once into a panel of 2 groups and 1024 values along K that all rows go through.
+ * GMAC/s of one Zen 5 core, 512 x 1024, 64 rows, least of 200 runs (scripts/op_bench.py): Q4_1 249, Q8_0 165, Q4_K 190,
+ * Q6_K 105; peak of the dot product 555. Tried: groups outside, rows inside (Q4_1 143); a panel for Q4_1 (173-188).
  * Bytes: the matrix. Flops: 2 rows m k. */
 #include "tiles.h"
 #include "../host/host.h"
@@ -16,23 +22,29 @@ IE_MATH uint32_t word_at(const int8_t *p)
     return w;
 }
 
-/* One Q8 row: its codes, scales, d * sum and half sums. */
-typedef struct { const int8_t *q; const float *d, *dsum; const int32_t *sums; } q8_row;
+/* Where run b stands inside a Q8 row. The rows of a group differ in their base alone, so that a row costs one register. */
+typedef struct { int64_t q, d, dsum, sums; } q8_place;
+
+IE_MATH q8_place place_of(int64_t k, int64_t b)
+{
+    return (q8_place){b * IE_BLOCK, ie_q8_scale_offset(k) + 4 * b, ie_q8_dsum_offset(k) + 4 * b, ie_q8_sums_offset(k) + 8 * b};
+}
+IE_MATH float float_at(const uint8_t *p) { return *(const float *)(const void *)p; }
+IE_MATH int32_t int_at(const uint8_t *p) { return *(const int32_t *)(const void *)p; }
 
 typedef struct { int subs, has_min, halves, bias; } kind; /* compile-time constants where they are used */
 
-/* acc + the contribution of run b (32 values) of one Q8 row. */
-IE_MATH ie_f16 add_run(ie_f16 acc, const ie_run32 *r, const q8_row *x, int64_t b, kind k)
+/* acc + the contribution of the run at place `at` of one Q8 row. */
+IE_MATH ie_f16 add_run(ie_f16 acc, const ie_run32 *r, const uint8_t *x, q8_place at, kind k)
 {
-    const int8_t *q = x->q + b * IE_BLOCK;
-    const int32_t s0 = x->sums[2 * b], s1 = x->sums[2 * b + 1];
-    ie_i16 first, second; /* two chains: integer sums are exact, so their order is free */
+    const int8_t *q = (const int8_t *)x + at.q;
+    ie_i16 first, second; /* one chain a half, from minus the bias times the half's sum */
     if (k.bias == IE_CODE_BIAS)
-        first = ie_dot_start(s0 + s1), second = (ie_i16)(0);
-    else if (k.halves)
-        first = (ie_i16)(-k.bias * s0), second = (ie_i16)(-k.bias * s1);
+        first = ie_dot_start(int_at(x + at.sums)), second = ie_dot_start(int_at(x + at.sums + 4));
+    else if (k.bias)
+        first = ie_start(int_at(x + at.sums), k.bias), second = ie_start(int_at(x + at.sums + 4), k.bias);
     else
-        first = (ie_i16)(-k.bias * (s0 + s1)), second = (ie_i16)(0);
+        first = second = (ie_i16)(0);
     for (int j = 0; j < 4; j++)
         if (k.bias == IE_CODE_BIAS) {
             first = ie_dot_biased(first, r->w[j], word_at(q + 4 * j));
@@ -41,14 +53,26 @@ IE_MATH ie_f16 add_run(ie_f16 acc, const ie_run32 *r, const q8_row *x, int64_t b
             first = ie_dot_small(first, r->w[j], word_at(q + 4 * j));
             second = ie_dot_small(second, r->w[j + 4], word_at(q + 4 * j + 16));
         }
-    const float da = x->d[b];
+    const float da = float_at(x + at.d);
     if (k.halves) {
         acc = ie_fma16(__builtin_convertvector(first, ie_f16), r->d * da, acc);
         acc = ie_fma16(__builtin_convertvector(second, ie_f16), r->d1 * da, acc);
     } else {
         acc = ie_fma16(__builtin_convertvector(first + second, ie_f16), r->d * da, acc);
     }
-    return k.has_min ? ie_fma16(r->m, ie_splat(x->dsum[b]), acc) : acc;
+    return k.has_min ? ie_fma16(r->m, ie_splat(float_at(x + at.dsum)), acc) : acc;
+}
+
+/* Run s of tile b for n rows. */
+IE_MATH void run_rows(const ie_product *a, const uint8_t *const *x, ie_f16 *sum, const ie_tile_state *t,
+                      void (*load)(ie_run32 *, const ie_tile_state *, int), int64_t k, int64_t b, int s, int n, kind kd)
+{
+    ie_run32 r;
+    load(&r, t, s);
+    const q8_place at = place_of(k, a->first / IE_BLOCK + b * kd.subs + s);
+#pragma clang loop unroll(full)
+    for (int i = 0; i < n; i++)
+        sum[i] = add_run(sum[i], &r, x[i], at, kd);
 }
 
 /* `n` rows from row r0 against group g. */
@@ -57,29 +81,89 @@ IE_MATH void quant_rows(const ie_product *a, int64_t g, int64_t r0, int n, void 
 {
     const int64_t k = a->x.cols, blocks = a->blocks, tile = a->tile;
     const uint8_t *w = a->w + ie_tile_offset(g, 0, blocks, tile);
-    q8_row x[8];
+    const uint8_t *x[8];
+    ie_f16 sum[8]; /* not acc: stores to it could change x for all the compiler knows */
     for (int i = 0; i < n; i++) {
-        const uint8_t *row = ie_row_b(a->x, r0 + i);
-        const int64_t b = a->first / IE_BLOCK;
-        x[i].q = (const int8_t *)row + a->first;
-        x[i].d = (const float *)(const void *)(row + ie_q8_scale_offset(k)) + b;
-        x[i].dsum = (const float *)(const void *)(row + ie_q8_dsum_offset(k)) + b;
-        x[i].sums = (const int32_t *)(const void *)(row + ie_q8_sums_offset(k)) + 2 * b;
-        acc[i] = ie_splat(0.0f);
+        x[i] = ie_row_b(a->x, r0 + i);
+        sum[i] = ie_splat(0.0f);
     }
     for (int64_t b = 0; b < blocks; b++, w += tile) {
         ie_tile_state t;
         open(&t, w);
-        for (int s = 0; s < kd.subs; s++) {
-            ie_run32 r;
-            load(&r, &t, s);
-            for (int i = 0; i < n; i++)
-                acc[i] = add_run(acc[i], &r, &x[i], b * kd.subs + s, kd);
+        if (n <= 2) { /* unpacking dominates: shifts and places of scales should be constants */
+#pragma clang loop unroll(full)
+            for (int s = 0; s < kd.subs; s++)
+                run_rows(a, x, sum, &t, load, k, b, s, n, kd);
+        } else {
+#pragma clang loop unroll(disable)
+            for (int s = 0; s < kd.subs; s++)
+                run_rows(a, x, sum, &t, load, k, b, s, n, kd);
+        }
+    }
+    for (int i = 0; i < n; i++)
+        acc[i] = sum[i];
+}
+
+/* ---- many rows ---- */
+
+#define PANEL_GROUPS 2
+#define PANEL_RUNS 32   /* runs of 32 values: 1024 along K */
+#define PANEL_ROWS 256  /* rows whose accumulators are kept at a time */
+
+/* Runs [b0, b0 + n) of a row group, unpacked. */
+IE_MATH void unpack_runs(const ie_product *a, int64_t g, int64_t b0, int64_t n, void (*open)(ie_tile_state *, const uint8_t *),
+                         void (*load)(ie_run32 *, const ie_tile_state *, int), kind kd, ie_run32 *out)
+{
+    for (int64_t b = b0; b < b0 + n; b += kd.subs) {
+        ie_tile_state t;
+        open(&t, a->w + ie_tile_offset(g, b / kd.subs, a->blocks, a->tile));
+        for (int s = 0; s < kd.subs; s++)
+            load(out++, &t, s);
+    }
+}
+
+/* Eight rows through n unpacked runs from run b0 on. */
+IE_MATH void panel_rows(const uint8_t *const *x, const ie_run32 *r, int64_t k, int64_t b0, int64_t n, kind kd, ie_f16 *acc)
+{
+    ie_f16 sum[8];
+    for (int i = 0; i < 8; i++)
+        sum[i] = acc[i];
+    for (int64_t b = 0; b < n; b++) {
+        const q8_place at = place_of(k, b0 + b);
+#pragma clang loop unroll(full)
+        for (int i = 0; i < 8; i++)
+            sum[i] = add_run(sum[i], &r[b], x[i], at, kd);
+    }
+    for (int i = 0; i < 8; i++)
+        acc[i] = sum[i];
+}
+
+/* Groups [g0, g0 + groups) times rows [r0, r0 + rows): acc[group][row]. */
+IE_MATH void quant_panel(const ie_product *a, int64_t g0, int64_t groups, int64_t r0, int64_t rows,
+                         void (*open)(ie_tile_state *, const uint8_t *), void (*load)(ie_run32 *, const ie_tile_state *, int), kind kd,
+                         ie_f16 (*acc)[PANEL_ROWS])
+{
+    _Alignas(64) ie_run32 panel[PANEL_GROUPS][PANEL_RUNS];
+    const int64_t runs = a->blocks * kd.subs, k = a->x.cols;
+    for (int64_t g = 0; g < groups; g++)
+        for (int64_t r = 0; r < ie_align_up(rows, 8); r++)
+            acc[g][r] = ie_splat(0.0f);
+    for (int64_t b = 0; b < runs; b += PANEL_RUNS) {
+        const int64_t n = ie_min(PANEL_RUNS, runs - b);
+        for (int64_t g = 0; g < groups; g++)
+            unpack_runs(a, g0 + g, b, n, open, load, kd, panel[g]);
+        for (int64_t r = 0; r < rows; r += 8) {
+            const uint8_t *x[8];
+            for (int64_t i = 0; i < 8; i++) /* the last row stands in for rows that are not there */
+                x[i] = ie_row_b(a->x, r0 + ie_min(r + i, rows - 1));
+            for (int64_t g = 0; g < groups; g++)
+                panel_rows(x, panel[g], k, b, n, kd, &acc[g][r]);
         }
     }
 }
 
 typedef void (*rows_fn)(const ie_product *a, int64_t g, int64_t r0, int n, ie_f16 *acc);
+typedef void (*panel_fn)(const ie_product *a, int64_t g0, int64_t groups, int64_t r0, int64_t rows, ie_f16 (*acc)[PANEL_ROWS]);
 
 /* name, loader and opener, runs a tile, whether there is a minimum, a scale per 16, and the bias of the codes */
 #define IE_QUANT(name, opener, subs, has_min, halves, bias) \
@@ -88,6 +172,12 @@ typedef void (*rows_fn)(const ie_product *a, int64_t g, int64_t r0, int n, ie_f1
         quant_rows(a, g, r0, n, ie_open_##opener, ie_load_##name, (kind){subs, has_min, halves, bias}, acc); \
     } \
     IE_ROWS(name)
+
+#define IE_PANEL(name, opener, subs, has_min, halves, bias) \
+    static void panel_##name(const ie_product *a, int64_t g0, int64_t groups, int64_t r0, int64_t rows, ie_f16 (*acc)[PANEL_ROWS]) \
+    { \
+        quant_panel(a, g0, groups, r0, rows, ie_open_##opener, ie_load_##name, (kind){subs, has_min, halves, bias}, acc); \
+    }
 
 /* rows_X: body_X with the number of rows as a constant. */
 #define IE_ROWS(name) \
@@ -113,6 +203,9 @@ IE_QUANT(q8_0, plain, 1, 0, 0, IE_CODE_BIAS)
 IE_QUANT(q4_k, q4_k, 8, 1, 0, 0)
 IE_QUANT(q5_k, q5_k, 8, 1, 0, 0)
 IE_QUANT(q6_k, q6_k, 8, 0, 1, 32)
+IE_PANEL(q4_k, q4_k, 8, 1, 0, 0)
+IE_PANEL(q5_k, q5_k, 8, 1, 0, 0)
+IE_PANEL(q6_k, q6_k, 8, 0, 1, 32)
 
 IE_MATH ie_f16 load_f32(const uint8_t *w) { return ie_load_f((const float *)(const void *)w); }
 IE_MATH ie_f16 load_f16(const uint8_t *w) { return ie_load_h(w); }
@@ -127,15 +220,18 @@ IE_MATH void float_rows(const ie_product *a, int64_t g, int64_t r0, int n, ie_f1
     const int64_t k = a->blocks, tile = a->tile;
     const uint8_t *w = a->w + ie_tile_offset(g, 0, a->blocks, tile);
     const float *x[8];
+    ie_f16 sum[8];
     for (int i = 0; i < n; i++) {
         x[i] = ie_row_f(a->x, r0 + i) + a->first;
-        acc[i] = ie_splat(0.0f);
+        sum[i] = ie_splat(0.0f);
     }
     for (int64_t j = 0; j < k; j++, w += tile) {
         const ie_f16 v = load(w);
         for (int i = 0; i < n; i++)
-            acc[i] = ie_fma16(v, ie_splat(x[i][j]), acc[i]);
+            sum[i] = ie_fma16(v, ie_splat(x[i][j]), sum[i]);
     }
+    for (int i = 0; i < n; i++)
+        acc[i] = sum[i];
 }
 
 #define IE_FLOAT(name) \
@@ -201,13 +297,33 @@ void IE_NAME(ie_group_product)(const ie_product *p, int64_t g, int64_t r0, int n
         ie_store_f(out + i * IE_LANES, acc[i]);
 }
 
+static const panel_fn panels[IE_L_COUNT] = {
+    [IE_L_Q4_KX16] = panel_q4_k, [IE_L_Q5_KX16] = panel_q5_k, [IE_L_Q6_KX16] = panel_q6_k,
+};
+
+static void many_rows(const ie_args_matmul *a, const ie_product *p, int64_t rows, int64_t begin, int64_t end)
+{
+    _Alignas(64) ie_f16 acc[PANEL_GROUPS][PANEL_ROWS];
+    for (int64_t g = begin; g < end; g += PANEL_GROUPS)
+        for (int64_t r = 0; r < rows; r += PANEL_ROWS) {
+            const int64_t groups = ie_min(PANEL_GROUPS, end - g), n = ie_min(PANEL_ROWS, rows - r);
+            panels[p->layout](p, g, groups, r, n, acc);
+            for (int64_t i = 0; i < groups; i++)
+                finish(a, g + i, r, (int)n, (const float *)acc[i]);
+        }
+}
+
 IE_KERNEL(matmul)
 {
     IE_ARGS(matmul);
     const int64_t rows = ie_domain_rows(cmd, step);
     const ie_product p = {a->x, 0, (const uint8_t *)(uintptr_t)a->w.p, a->w.blocks, a->w.tile, a->y.cols, a->w.layout};
-    for (int64_t g = begin; g < end; g++)
-        for (int64_t r = 0; r < rows; r += 8) {
+    if (rows > 16 && a->w.layout < IE_L_ROWS && panels[a->w.layout]) {
+        many_rows(a, &p, rows, begin, end);
+        return;
+    }
+    for (int64_t r = 0; r < rows; r += 8)
+        for (int64_t g = begin; g < end; g++) {
             float out[8 * IE_LANES];
             const int n = (int)ie_min(8, rows - r);
             IE_NAME(ie_group_product)(&p, g, r, n, out);

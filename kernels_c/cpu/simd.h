@@ -49,9 +49,20 @@ IE_MATH float ie_sum16(ie_f16 v)
 
 /* acc + sum of 4 products in each lane: unsigned codes below 128 (w) times the signed bytes of a. */
 IE_MATH ie_i16 ie_dot_small(ie_i16 acc, ie_u16 w, uint32_t a);
-/* The same for biased codes (code + 128, any byte), where acc started from ie_dot_start(sum of the block). */
+/* The same for biased codes (code + 128, any byte), where acc started from ie_dot_start(-sum of the activations). */
 IE_MATH ie_i16 ie_dot_biased(ie_i16 acc, ie_u16 w, uint32_t a);
-IE_MATH ie_i16 ie_dot_start(int32_t block_sum);
+IE_MATH ie_i16 ie_dot_start(int32_t minus_sum);
+
+/* minus_sum * bias in every lane, bias a power of two. A broadcast load and a shift: the barrier keeps the compiler from
+ * shifting in a general register, from which a broadcast is slow. */
+IE_MATH ie_i16 ie_start(int32_t minus_sum, int bias)
+{
+    ie_u16 v = (ie_u16)((uint32_t)minus_sum);
+#if defined(__AVX512F__)
+    __asm__("" : "+v"(v));
+#endif
+    return (ie_i16)(v << (uint32_t)__builtin_ctz((uint32_t)bias));
+}
 
 #if defined(__AVX512VNNI__)
 
@@ -60,7 +71,7 @@ IE_MATH ie_i16 ie_dot_small(ie_i16 acc, ie_u16 w, uint32_t a)
     return (ie_i16)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)w, _mm512_set1_epi32((int32_t)a));
 }
 IE_MATH ie_i16 ie_dot_biased(ie_i16 acc, ie_u16 w, uint32_t a) { return ie_dot_small(acc, w, a); }
-IE_MATH ie_i16 ie_dot_start(int32_t block_sum) { return (ie_i16)(-128 * block_sum); }
+IE_MATH ie_i16 ie_dot_start(int32_t minus_sum) { return ie_start(minus_sum, 128); }
 
 #elif defined(__AVX2__)
 
@@ -86,7 +97,7 @@ IE_MATH ie_i16 ie_dot_biased(ie_i16 acc, ie_u16 w, uint32_t a)
     }
     return r.s;
 }
-IE_MATH ie_i16 ie_dot_start(int32_t block_sum) { (void)block_sum; return (ie_i16)(0); }
+IE_MATH ie_i16 ie_dot_start(int32_t minus_sum) { (void)minus_sum; return (ie_i16)(0); }
 
 #else
 
@@ -97,7 +108,7 @@ IE_MATH ie_i16 ie_dot_small(ie_i16 acc, ie_u16 w, uint32_t a)
     return acc;
 }
 IE_MATH ie_i16 ie_dot_biased(ie_i16 acc, ie_u16 w, uint32_t a) { return ie_dot_small(acc, w, a); }
-IE_MATH ie_i16 ie_dot_start(int32_t block_sum) { return (ie_i16)(-128 * block_sum); }
+IE_MATH ie_i16 ie_dot_start(int32_t minus_sum) { return ie_start(minus_sum, 128); }
 
 #endif
 
