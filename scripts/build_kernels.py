@@ -35,7 +35,7 @@ ISAS = {
     "x86_64": {
         "portable": "-march=x86_64",
         "avx2": "-march=x86_64_v3",
-        "avx512": "-march=x86_64_v4+avx512vnni",
+        "avx512": "-march=x86_64_v4+avx512vnni -mprefer-vector-width=512",
     },
     "aarch64": {"portable": "-mcpu=generic"},
 }
@@ -60,7 +60,7 @@ def units(arch: str) -> list[Unit]:
     for isa, march in ISAS[arch].items():
         for path in sorted((KERNELS / "cpu").glob("*.c")):
             if path.name != "dequant.c":
-                out.append(Unit(path, f"{path.stem}-{isa}", (march, f"-DIE_ISA={isa}")))
+                out.append(Unit(path, f"{path.stem}-{isa}", (*march.split(), f"-DIE_ISA={isa}")))
     base = ISAS[arch]["portable"]
     host = sorted((KERNELS / "host").glob("*.c")) + sorted((KERNELS / "cpu").glob("dequant.c"))
     return out + [Unit(path, f"{path.stem}-host", (base,)) for path in host]
