@@ -305,11 +305,19 @@ def join(commands: list[Command], keep: frozenset[Buffer] = frozenset()) -> list
 
     `keep` buffers are read after the program and stay what they are.
     """
-    i = 0
-    while i + 1 < len(commands):
-        a, b = commands[i], commands[i + 1]
-        if not _joinable(a, b, keep):
-            i += 1
+    out: list[Command] = []
+    moved: dict[Buffer, View] = {}  # a joined buffer holds the columns of these
+
+    def place(value: Any) -> Any:
+        while isinstance(value, View) and value.buffer in moved:
+            whole = moved[value.buffer]
+            value = View(whole.buffer, whole.offset + value.offset, value.cols)
+        return value
+
+    for b in commands:
+        a = out[-1] if out else b
+        if not out or not _joinable(a, b, keep):
+            out.append(b)
             continue
         wa, wb = a.args["w"], b.args["w"]
         ya, yb = a.args["y"], b.args["y"]
@@ -319,10 +327,9 @@ def join(commands: list[Command], keep: frozenset[Buffer] = frozenset()) -> list
         args = {"x": a.args["x"], "w": w, "y": View.of(buffer)}
         if "bias" in a.args:
             args["bias"] = a.args["bias"].joined(b.args["bias"])
-        commands = [*commands[:i], replace(a, args=args), *commands[i + 2 :]]
-        commands = substitute(commands, ya.buffer, View(buffer, 0, ya.cols))
-        commands = substitute(commands, yb.buffer, View(buffer, ya.cols, yb.cols))
-    return commands
+        out[-1] = replace(a, args=args)
+        moved[ya.buffer], moved[yb.buffer] = View(buffer, 0, ya.cols), View(buffer, ya.cols, yb.cols)
+    return [replace(c, args={k: place(v) for k, v in c.args.items()}) for c in out]
 
 
 def _joinable(a: Command, b: Command, keep: frozenset[Buffer]) -> bool:
@@ -338,25 +345,27 @@ def _joinable(a: Command, b: Command, keep: frozenset[Buffer]) -> bool:
 
 def fuse(commands: list[Command], keep: frozenset[Buffer] = frozenset()) -> list[Command]:
     """Fuse neighbours: producer + quantise, and matrix product + residual. `keep` buffers stay written."""
-    out = list(commands)
-    i = 0
-    while i + 1 < len(out):
-        fused = _fuse_quantize(out, i, keep) or _fuse_residual(out, i, keep)
+    last_read = {v.buffer: i for i, c in enumerate(commands) for a, v in c.views() if "r" in a.access}
+    out: list[Command] = []
+    for i, b in enumerate(commands):
+
+        def wanted(view: View, after: int = i) -> bool:
+            """Whether anybody reads the buffer after this command."""
+            return view.buffer in keep or last_read.get(view.buffer, -1) > after
+
+        fused = (_fuse_quantize(out[-1], b, wanted) or _fuse_residual(out[-1], b, wanted)) if out else None
         if fused:
-            out = [*out[:i], fused, *out[i + 2 :]]
+            out[-1] = fused
         else:
-            i += 1
+            out.append(b)
     return out
 
 
-def _read_later(commands: list[Command], start: int, buffer: Buffer) -> bool:
-    """Whether a command from `start` on reads `buffer`."""
-    return any(v.buffer == buffer and "r" in a.access for c in commands[start:] for a, v in c.views())
+Wanted = Callable[[View], bool]
 
 
-def _fuse_quantize(commands: list[Command], i: int, keep: frozenset[Buffer]) -> Command | None:
+def _fuse_quantize(a: Command, b: Command, wanted: Wanted) -> Command | None:
     """X writes F32, quantise makes Q8 of all of it: X writes Q8, and F32 only where somebody else reads it."""
-    a, b = commands[i], commands[i + 1]
     if b.op != "quantize" or a.op not in ("rmsnorm", "attention", "glu") or a.domain != b.domain:
         return None
     y = a.args.get("y")
@@ -366,18 +375,17 @@ def _fuse_quantize(commands: list[Command], i: int, keep: frozenset[Buffer]) -> 
     if unit % native.constant("q8_block"):
         return None  # a worker's share must fill whole Q8 blocks
     args = {**a.args, "yq": b.args["yq"]}
-    if y.buffer not in keep and not _read_later(commands, i + 2, y.buffer):
+    if not wanted(y):
         del args["y"]
     return replace(a, args=args)
 
 
-def _fuse_residual(commands: list[Command], i: int, keep: frozenset[Buffer]) -> Command | None:
+def _fuse_residual(a: Command, b: Command, wanted: Wanted) -> Command | None:
     """y = x W^T; z = r + y becomes z = x W^T + r when nobody else reads y. z may be r, but not x."""
-    a, b = commands[i], commands[i + 1]
     if a.op != "matmul" or b.op != "add" or "res" in a.args or a.domain != b.domain:
         return None
     y = a.args["y"]
-    if y not in (b.args["a"], b.args["b"]) or y.buffer in keep or _read_later(commands, i + 2, y.buffer):
+    if y not in (b.args["a"], b.args["b"]) or wanted(y):
         return None
     res = b.args["b"] if b.args["a"] == y else b.args["a"]
     if res == y or b.args["y"].buffer == a.args["x"].buffer:
