@@ -19,7 +19,7 @@ from ie.ops.conv import RING
 from ie.ops.glu import GELU, SILU
 from ie.ops.table import VIEW_KINDS, Arg, Op
 from ie.program import Buffer, Cache, Matrix, RopeTable, State, Table, Vector, View
-from ie.step import OUTS, ROWS, SEGS, Run
+from ie.step import OUTS, ROW, ROWS, SEGS, Run
 from tests import compare, rig
 from tests.rig import BLOCK, Array, Case, CpuRun, MemoryFile, MemoryTensor, Recorder
 from tiny_models.weights import encode, format_names
@@ -30,6 +30,16 @@ N_TOKENS = 37
 
 PRODUCTS_ONLY = {"embed", "rope"}
 """Element-wise ops of products and sums alone, without exp: numpy's float32 gives the same bits."""
+
+
+SWEPT = [name for name in OPS if name != "pick"]
+"""Ops whose result is what they write to their arguments; pick changes the step inputs and has a test of its own."""
+
+DOMAINS = {"gather": OUTS, "conv": SEGS, "deltanet": SEGS, "pick": ROW}
+"""What a command of an op runs over, where it is neither rows nor a free choice."""
+
+TOGETHER = {"combine": ("shared", "gate")}
+"""Optional arguments that are given both or not at all."""
 
 
 def weight_formats() -> list[str]:
@@ -49,9 +59,11 @@ class Draw:
         self.heads = self.kv_heads * self.integer(1, 4)
         self.format = formats.format_by_name(fmt or self.choice(weight_formats()))
         self.layout = formats.layout_for(self.format)
-        kinds = {a.kind for a in op.args}
-        outs = op.name == "gather" or (not kinds & {"cache", "table", "rope", "state"} and self.coin(0.3))
-        self.domain = SEGS if "state" in kinds else OUTS if outs else ROWS
+        reads_step = {a.kind for a in op.args} & {"cache", "table", "rope", "state"}
+        self.domain = DOMAINS.get(op.name, ROWS if reads_step or self.coin(0.7) else OUTS)
+        self.n_expert = self.choice([2, 5, 16, 40])
+        self.used = self.integer(1, min(8, self.n_expert))
+        self.per_slot, self.size = self.integer(0, 1), self.choice([41, 64])
         self.width = self.n_rot = 0
         self.key_heads, self.dim_state = self.integer(1, 2), self.choice([16, 32, 64])
         self.value_heads = self.key_heads * self.integer(1, 3)
@@ -176,12 +188,15 @@ class Draw:
                 others = [n for n in written if n != arg.name and args.get(n) is not None]
                 if arg.name not in written or others:
                     args[arg.name] = None
+        both = TOGETHER.get(self.op.name, ())
+        if any(args.get(n) is None for n in both):
+            args |= dict.fromkeys(both)
 
     def argument(self, arg: Arg) -> Any:
         if arg.kind == "matrix":
             return self.matrix(arg)
         if arg.kind == "vector":
-            n = self.dim(arg.dim) if arg.dim else LENGTHS[self.op.name, arg.name](self)
+            n = self.cols(arg)
             values = self.normal(n) if arg.name != "decay" else -np.abs(self.normal(n)) - np.float32(0.01)
             self.tensor("v." + arg.name, (n,), formats.format_by_name("F32"), values)
             return Vector(("v." + arg.name,), n)
@@ -195,8 +210,10 @@ class Draw:
             return RopeTable(0)
         if arg.kind == "cache":
             return self.cache(arg)
+        if arg.name == "tokens":
+            return None  # tells hazards only that another op writes the step inputs' tokens
         if arg.kind == "state":
-            state = State(0, arg.name, STATES[arg.name](self))
+            state = State(0, arg.name, STATES[self.op.name, arg.name](self))
             self.states[state] = 0.5 * self.normal(2, *state.shape)
             return state
         assert arg.kind in VIEW_KINDS, f"{self.op.name}.{arg.name}: no rule to draw a {arg.kind}"
@@ -204,19 +221,39 @@ class Draw:
 
     def view(self, arg: Arg) -> View:
         """A whole buffer, or for F32 some columns of a wider one."""
-        cols = self.dim(arg.dim)
+        cols = self.cols(arg)
         q8 = arg.kind == "q8v" or (arg.kind == "act" and self.layout.activation == "q8")
         before, after = (self.integer(0, 20), self.integer(0, 20)) if not q8 and self.coin() else (0, 0)
         domain = ROWS if self.domain == SEGS or (self.op.name == "gather" and arg.name == "x") else self.domain
         buffer = Buffer(arg.name, "q8" if q8 else "f32", before + cols + after, domain)
         if "r" in arg.access:
             self.inputs[buffer] = self.activations(self.rows(domain), buffer.cols)
+            if self.op.name == "route":  # no expert may be so unlikely that its probability vanishes
+                self.inputs[buffer] = 2 * self.normal(self.rows(domain), buffer.cols)
+            if arg.name == "route":
+                self.inputs[buffer][:, before : before + cols] = self.routes(self.rows(domain))
         return View(buffer, before, cols)
+
+    def cols(self, arg: Arg) -> int:
+        """Columns of a view, or the length of a vector."""
+        if arg.dim:
+            return self.dim(arg.dim)
+        key = self.op.name, arg.name
+        assert key in LENGTHS, f"{key[0]}.{key[1]}: no rule to draw its length; add it to LENGTHS"
+        return LENGTHS[key](self)
+
+    def routes(self, rows: int) -> Array:
+        """Distinct expert ids, then weights that add up to 1."""
+        ids = np.argsort(self.rng.random((rows, self.n_expert)), axis=1)[:, : self.used]
+        w = self.rng.random((rows, self.used)) + 0.01
+        return np.concatenate([ids, w / w.sum(axis=1, keepdims=True)], axis=1).astype(np.float32)
 
     def tensor(self, name: str, shape: tuple[int, ...], fmt: formats.Format, data: Array) -> None:
         self.tensors.append(MemoryTensor(name, shape, fmt, np.ascontiguousarray(data).reshape(-1).view(np.uint8)))
 
     def matrix(self, arg: Arg) -> Matrix:
+        if not arg.dim:
+            return self.expert_matrices(arg)
         m, k = (self.dim(d) for d in arg.dim.split(","))
         rows = (m,) if m <= 16 or self.coin() else (16 * self.integer(1, (m - 1) // 16),)
         rows = rows if rows[0] == m else (rows[0], m - rows[0])
@@ -226,6 +263,14 @@ class Draw:
             self.tensor(name, (k, n), self.format, data)
         return Matrix(names, rows, k, self.layout)
 
+    def expert_matrices(self, arg: Arg) -> Matrix:
+        """Some rows of each expert's matrix, all of them in one tensor."""
+        m, k, more = self.dim("M"), self.dim("K"), self.integer(0, 20)
+        data = encode(self.integer(0, 1 << 30), arg.name, self.n_expert * (m + more), k, self.format.name, 0.02, 0.2)
+        self.tensor(arg.name, (k, m + more, self.n_expert), self.format, data)
+        starts = tuple(e * (m + more) + more // 2 for e in range(self.n_expert))
+        return Matrix((arg.name,) * self.n_expert, (m,) * self.n_expert, k, self.layout, starts)
+
     def table(self, arg: Arg) -> Table:
         """The embedding may have any format; its rows decide the columns."""
         fmt = formats.format_by_name(self.choice(["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q8_0", "Q6_K"]))
@@ -234,11 +279,11 @@ class Draw:
         return Table(arg.name, cols)
 
     def cache(self, arg: Arg) -> Cache:
-        """Live positions are random; everything else in a pool is NaN, which nobody may read."""
+        """Live positions are random; everything else in a pool is as large as can be, which nobody may see."""
         which = arg.name[0]
         if 0 not in self.caches:
             shape = (N_BLOCKS, BLOCK, self.kv_heads, self.head_dim)
-            pools = tuple(np.full(shape, np.nan, np.float16) for _ in "kv")
+            pools = tuple(np.full(shape, 65504, np.float16) for _ in "kv")
             reads = arg.access == "r"
             for run in self.runs:
                 for pos in range(run.first + len(run.tokens) if reads else 0):
@@ -256,15 +301,25 @@ DIMS: Mapping[str, Callable[[Draw], int]] = {
     "HD": lambda d: d.value_heads * d.dim_state if "value_heads" in d.names else d.heads * d.head_dim,
     "GD": lambda d: d.kv_heads * d.head_dim,
     "H": lambda d: d.value_heads,
+    "E": lambda d: d.n_expert,
+    "R": lambda d: 2 * d.used,
     "C": lambda d: (2 * d.key_heads + d.value_heads) * d.dim_state if "value_heads" in d.names else d.ragged(),
 }
 
-LENGTHS: Mapping[tuple[str, str], Callable[[Draw], int]] = {("conv", "w"): lambda d: d.dim("C") * d.taps}
-"""Vectors whose length is no dimension of the table."""
+LENGTHS: Mapping[tuple[str, str], Callable[[Draw], int]] = {
+    ("conv", "w"): lambda d: d.dim("C") * d.taps,
+    ("experts", "x"): lambda d: d.dim("K") * (d.used if d.per_slot else 1),
+    ("experts", "y"): lambda d: d.dim("M") * d.used,
+    ("combine", "x"): lambda d: d.dim("N") * d.used,
+    ("combine", "gate"): lambda d: 1,
+}
+"""Columns and lengths that are no dimension of the table."""
 
-STATES: Mapping[str, Callable[[Draw], tuple[int, ...]]] = {
-    "ring": lambda d: (RING, d.dim("C")),
-    "state": lambda d: (d.slots, d.value_heads, d.dim_state, d.dim_state),
+STATES: Mapping[tuple[str, str], Callable[[Draw], tuple[int, ...]]] = {
+    ("conv", "ring"): lambda d: (RING, d.dim("C")),
+    ("deltanet", "state"): lambda d: (d.slots, d.value_heads, d.dim_state, d.dim_state),
+    ("ring_put", "ring"): lambda d: (d.size, d.dim("N")),
+    ("ring_get", "ring"): lambda d: (d.size, d.dim("N")),
 }
 
 
@@ -286,6 +341,10 @@ SCALARS: Mapping[str, Callable[[Draw], float]] = {
     "dim": lambda d: d.dim_state,
     "slots": lambda d: d.slots,
     "taps": lambda d: d.taps,
+    "size": lambda d: d.size,
+    "per_slot": lambda d: d.per_slot,
+    "k": lambda d: d.dim("K"),
+    "expert_bytes": lambda d: d.layout.nbytes(d.dim("M"), d.dim("K")),
     "cap": lambda d: d.choice([30.0, 1.0, 50.0]),
     "eps": lambda d: _f32(d.choice([1e-5, 1e-6, 0.01])),
     "scale": lambda d: _f32(1.3 / math.sqrt(d.head_dim)) if "heads" in d.names else d.choice([1.0, _f32(5.7)]),
@@ -298,25 +357,6 @@ def draw(op: str, seed: int, fmt: str | None = None) -> Case:
 
 
 # ---- how close ----
-
-
-def _magnitudes(case: Case) -> Recorder:
-    """The reference run on the absolute values of everything: what a sum's terms add up to, for an op that only
-    multiplies and adds. Weight magnitudes are taken as the largest of each 32: a format with a minimum adds terms
-    larger than the weight they make."""
-    ref = Recorder(case, exact=True)
-    for b in case.inputs:
-        ref.buffers[b] = np.abs(ref.buffers[b])
-    for w in case.program.weights():
-        if isinstance(w, Matrix):
-            x = np.abs(ref.matrix(w))
-            if w.k % BLOCK == 0 and w.layout.block > 1:
-                x = np.repeat(x.reshape(w.m, -1, BLOCK).max(axis=-1), BLOCK, axis=-1)
-            ref._weights[w] = x
-        elif isinstance(w, Vector):
-            ref._weights[w] = np.abs(ref.vector(w))
-    ref.run(0, case.step())
-    return ref
 
 
 def _attention_terms(case: Case, args: Mapping[str, Any], want: Array) -> tuple[Array, float]:
@@ -344,31 +384,17 @@ def _glu_terms(case: Case, args: Mapping[str, Any], want: Array) -> tuple[Array,
     return np.abs(want) * (1 + np.minimum(np.abs(u), 90)) + 1e-30, 16  # below 1e-36 a result may be 0
 
 
-def _softcap_terms(case: Case, args: Mapping[str, Any], want: Array) -> tuple[Array, float]:
-    """tanh is made of differences with 1: its error is relative to the cap."""
-    return np.full(want.shape, args["cap"]), 4
-
-
 def _norm_terms(case: Case, args: Mapping[str, Any], want: Array) -> tuple[Array, float]:
     return np.abs(want), 16 + args["width"] / 16
-
-
-def _matmul_terms(case: Case, args: Mapping[str, Any], want: Array) -> tuple[Array, float]:
-    """The chain of fused multiply-adds: two a block where the format has a minimum, one a value for floats."""
-    w = args["w"]
-    chain = 3 * w.k / BLOCK if w.layout.activation == "q8" else 4 * math.sqrt(w.k)
-    return np.abs(_magnitudes(case).get(args["y"])), chain + 8
 
 
 Terms = Callable[[Case, Mapping[str, Any], Array], tuple[Array, float]]
 TERMS: Mapping[str, Terms] = {
     "attention": _attention_terms,
     "glu": _glu_terms,
-    "softcap": _softcap_terms,
     "rmsnorm": _norm_terms,
-    "matmul": _matmul_terms,
 }
-"""For ops with more than products and sums: sum of |terms| of each output, and c (see `ie.compare.reduction`)."""
+"""Bounds of our own, from the formulas: sum of |terms| of each output, and c (see `ie.compare.reduction`)."""
 
 
 def terms_of(case: Case, arg: Arg, want: Array) -> tuple[Array, float] | None:

@@ -130,6 +130,21 @@ def _hard_sums(rng: np.random.Generator, n: int) -> tuple[Array, Array, Array]:
     return a, b, c
 
 
+def _near_ties(rng: np.random.Generator, n: int) -> tuple[Array, Array, Array]:
+    """c plus half a unit of c and so little more or less that a double drops it: rounding there first would make a tie.
+
+    The half unit is a product: (2^23 + i)(2^24 - 2i) lies just below 2^47, and with 2048 for i and one more in the
+    second factor just above.
+    """
+    below, i = rng.random(n) < 0.5, rng.integers(1, 30, n)
+    a = np.where(below, 2**23 + i, 2**23 + 2048)
+    b = np.where(below, 2**24 - 2 * i, 2**24 - 2 * 2048 + 1)
+    count = rng.integers(2**23, 2**24, n)  # c in units
+    scale = np.ldexp(1.0, rng.integers(-80, 40, n).astype(np.int32))  # one unit
+    sign, other = rng.choice([-1.0, 1.0], n), rng.choice([-1.0, 1.0], n)
+    return (a * 2.0**-24).astype(F32), (sign * b * 2.0**-24 * scale).astype(F32), (other * count * scale).astype(F32)
+
+
 def _ties() -> tuple[Array, Array, Array]:
     """c = 2^24 + an even or odd integer, product half a unit or that plus or minus the smallest amount."""
     out = []
@@ -149,7 +164,9 @@ def test_software_fma_rounds_once() -> None:
     rng = np.random.default_rng(8)
     anything = [_floats(rng.integers(0, 0x7F800000, 3000) | (rng.integers(0, 2, 3000) << 31)) for _ in "abc"]
     anything[1][:1500] = 1 / np.maximum(np.abs(anything[0][:1500]), F32(1e-38))  # keeps the product in range
-    a, b, c = (np.concatenate(x) for x in zip(anything, _hard_sums(rng, 3000), _ties(), strict=True))
+    a, b, c = (
+        np.concatenate(x) for x in zip(anything, _hard_sums(rng, 3000), _near_ties(rng, 2000), _ties(), strict=True)
+    )
     got = call("fma_soft", a, b, c)
     for x, y, z, g in zip(a.tolist(), b.tolist(), c.tolist(), got.tolist(), strict=True):
         want = nearest_float(Fraction(x) * Fraction(y) + Fraction(z))

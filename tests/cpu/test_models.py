@@ -31,6 +31,8 @@ CASES = [n for n, c in RECIPE["cases"].items() if c["make_tiny"]["arch"] in ARCH
 
 QUANTISED = {False: {"max_kl": 2e-6, "max_abs": 0.02}, True: {"max_kl": 3e-3, "max_abs": 0.6}}
 """q8 against float64, by whether activations are quantised; F16 keys and values always are."""
+ROUTED = {"max_kl": 0.05, "max_abs": 4.0}
+"""The same where a quantised activation may send a row to another expert."""
 ROUNDING = {False: {"max_kl": 2e-8, "max_abs": 4e-3}, True: {"max_kl": 6e-4, "max_abs": 0.3}}
 """CPU against q8. A rounding that falls on the other side of a half changes a Q8 code or an F16 key by a whole step,
 and all later rows see it: rare, and smaller than quantisation itself, but not as small as rounding."""
@@ -99,7 +101,9 @@ def test_formats(arch: str, fmt: str, tmp_path: Path) -> None:
     q8 = run(path, PROMPT, executor="reference", n_ctx=64)
     cpu = run(path, PROMPT, n_ctx=64)
     assert float(exact.std()) > 0.5, "logits say something"
-    assert_logits(q8, exact, f"{arch} {fmt} q8", **QUANTISED[variants.reads_q8(fmt)])
+    quantised = variants.reads_q8(fmt)
+    routed = quantised and arch.endswith("moe")
+    assert_logits(q8, exact, f"{arch} {fmt} q8", **(ROUTED if routed else QUANTISED[quantised]))
     assert_logits(cpu, q8, f"{arch} {fmt} cpu", **ROUNDING[variants.reads_q8(fmt)])
 
 

@@ -13,14 +13,16 @@ import pytest
 
 from ie.formats import LAYOUTS
 from ie.ops import OPS
-from ie.program import OUTS, Buffer
-from tests.op_cases import check_against_reference, draw, weight_formats
-from tests.rig import ISAS, Case, CpuRun, run_cpu, run_reference, used_bytes
+from ie.program import Buffer, Command, Program, State, View
+from ie.step import OUTS, ROW, Run
+from tests.op_cases import SWEPT, check_against_reference, draw, weight_formats
+from tests.rig import ISAS, Case, CpuRun, Recorder, run_cpu, run_reference, used_bytes
 
 SEEDS = range(14)
-PLAIN = [(name, seed, None) for name in OPS if name != "matmul" for seed in SEEDS]
+WEIGHTED = [op.name for op in OPS.values() if any(a.kind == "matrix" for a in op.args)]
+PLAIN = [(name, seed, None) for name in SWEPT if name not in WEIGHTED for seed in SEEDS]
 FAST = {layout.format_name for layout in LAYOUTS}
-PRODUCTS = [("matmul", s, fmt) for fmt in weight_formats() for s in (SEEDS if fmt in FAST else SEEDS[:3])]
+PRODUCTS = [(op, s, fmt) for op in WEIGHTED for fmt in weight_formats() for s in (SEEDS if fmt in FAST else SEEDS[:3])]
 
 sweep = pytest.mark.parametrize(("op", "seed", "fmt"), PLAIN + PRODUCTS)
 
@@ -66,7 +68,7 @@ def test_a_row_does_not_depend_on_its_neighbours(op: str, seed: int, fmt: str | 
             assert (every.view(word)[changed] == one.view(word)[changed]).all(), i
 
 
-@pytest.mark.parametrize("op", list(OPS))
+@pytest.mark.parametrize("op", SWEPT)
 def test_nothing_runs_without_rows_or_when_skipped(op: str) -> None:
     case = draw(op, 1)
     untouched = CpuRun(case).bits()
@@ -80,7 +82,7 @@ def test_nothing_runs_without_rows_or_when_skipped(op: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("op", list(OPS))
+@pytest.mark.parametrize("op", SWEPT)
 def test_the_reference_itself_is_close_to_its_evaluation_in_float64(op: str, seed: int) -> None:
     """The q8 reference works in float32: its own rounding must be far below what a wrong kernel would do."""
     case = draw(op, seed)
@@ -95,10 +97,10 @@ def test_the_sweep_covers_what_it_claims() -> None:
     """Ragged columns, partial row groups, windows, one row, many rows, both domains, every optional argument."""
     cases = [draw(op, seed, fmt) for op, seed, fmt in PLAIN + PRODUCTS]
     commands = [c.program.commands[0] for c in cases]
-    assert {c.op for c in commands} == set(OPS)
+    assert {c.op for c in commands} == set(SWEPT)
     assert min(c.n_rows for c in cases) == 1 and max(c.n_rows for c in cases) > 32
-    for op in OPS.values():
-        for arg in op.args:
+    for op in map(OPS.__getitem__, SWEPT):
+        for arg in (a for a in op.args if a.name != "tokens"):
             present = [arg.name in c.args for c in commands if c.op == op.name]
             assert any(present), f"{op.name}.{arg.name} is never given"
             assert not arg.optional or not all(present), f"{op.name}.{arg.name} is always given"
@@ -110,3 +112,38 @@ def test_the_sweep_covers_what_it_claims() -> None:
         assert min(dims) == few and max(dims) == many
     windows = [c.args["window"] for c in commands if c.op == "attention"]
     assert 0 in windows and any(0 < w < 32 for w in windows) and any(w > 32 for w in windows)
+
+
+# ---- pick, which writes the step inputs ----
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("seed", range(8))
+def test_pick(seed: int, isa: str) -> None:
+    """The likeliest token goes to the next row, unless it is not likely enough or there is no next row."""
+    rng = np.random.default_rng(seed)
+    n, row, rows = int(rng.integers(1, 90)), int(rng.integers(0, 3)), 3
+    x = Buffer("x", "f32", n, ROW)
+    logits = (3 * rng.standard_normal((1, n))).astype(np.float32)
+    if seed % 2:
+        logits[0, rng.integers(0, n, 2)] = 9  # two are equally likely: the lower id wins
+    best = int(logits[0].argmax())
+    prob = float(1 / np.exp(logits[0].astype(np.float64) - logits[0, best]).sum())
+    for p_min in (0.0, prob * 0.9, min(1.0, prob * 1.1 + 1e-6)):
+        y, tokens = View.of(Buffer("y", "f32", 2, ROW)), State(-1, "tokens", (1,))
+        args = {"x": View.of(x), "y": y, "tokens": tokens, "split": n // 2, "shift": 1000, "p_min": p_min}
+        program = Program((Command("pick", args, -1, ROW, row),), (0,))
+        case = Case(program, {x: logits}, [Run(0, 0, [7, 8, 9])], states={tokens: np.zeros((1, 1), np.float32)})
+        step = case.step()
+        run = run_cpu(case, isa=isa, step=step)
+        token = best + (1000 if best >= n // 2 else 0)
+        got = run.floats(y)[0]
+        assert got[0] == token and abs(got[1] / prob - 1) < 1e-5
+        goes_on = prob >= p_min and row + 1 < rows
+        want = [7, 8, 9]
+        if goes_on:
+            want[row + 1] = token
+        assert step.token.tolist() == want and int(step.header["skip"][0]) == (not goes_on)
+        ref = Recorder(case)
+        ref.run(0, ref.step)
+        assert ref.step.token.tolist() == want and int(ref.step.header["skip"][0]) == (not goes_on)
