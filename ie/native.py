@@ -52,15 +52,20 @@ def constant(name: str) -> int:
 
 
 class Memory:
-    """Zeroed pages from the library: huge pages where the system gives them. Freed by `close` or when collected."""
+    """Zeroed pages from the library. Freed by `close` or when collected.
 
-    def __init__(self, nbytes: int, what: str) -> None:
+    `huge`: ask for huge pages, for memory that is read from end to end. Not for memory of which little may be used:
+    the first byte of a huge page costs its whole."""
+
+    def __init__(self, nbytes: int, what: str, huge: bool = False) -> None:
         ffi, library = lib()
         self.nbytes = max(nbytes, 64)
         self._free = library.ie_free
         self.ptr = library.ie_alloc(self.nbytes)
         if self.ptr == ffi.NULL:
             raise ResourceError(f"cannot allocate {nbytes:,} bytes for {what}; a smaller context (-c) needs less")
+        if huge:
+            library.ie_huge_pages(self.ptr, self.nbytes)
         self.address = int(ffi.cast("uintptr_t", self.ptr))
         self.array = np.frombuffer(ffi.buffer(self.ptr, self.nbytes), np.uint8)
 

@@ -76,7 +76,7 @@ class CpuExecutor:
         self.gguf, self.program = gguf, program
         self._all = union((program, *more))
         used = self._all.weights()
-        self._memory["weights"] = native.Memory(weights.place(used).total, "weights")
+        self._memory["weights"] = native.Memory(weights.place(used).total, "weights", huge=True)
         offsets = weights.load(gguf, used, self._memory["weights"].array, self.pool, progress)
         self.weight_address = {w: self._memory["weights"].address + o for w, o in offsets.items()}
         self._load_ropes(config, n_ctx)

@@ -11,8 +11,9 @@
 
 /* CDEF BEGIN */
 
-/* ---- memory: zeroed pages, huge where the system gives them; NULL when refused ---- */
+/* ---- memory: zeroed pages, taken from the system when first touched; NULL when refused ---- */
 void *ie_alloc(int64_t bytes);
+void ie_huge_pages(void *p, int64_t bytes); /* a hint, for memory that is streamed: fewer address translations */
 void ie_free(void *p, int64_t bytes);
 int64_t ie_alloc_count(void); /* calls of ie_alloc since the library was loaded */
 

@@ -202,10 +202,11 @@ void *ie_alloc(int64_t bytes)
     void *p = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
         return NULL;
-    madvise(p, (size_t)bytes, MADV_HUGEPAGE); /* a hint; fewer TLB misses while streaming weights */
     atomic_fetch_add(&allocations, 1);
     return p;
 }
+
+void ie_huge_pages(void *p, int64_t bytes) { madvise(p, (size_t)bytes, MADV_HUGEPAGE); }
 
 void ie_free(void *p, int64_t bytes)
 {

@@ -99,6 +99,7 @@ double ie_read_bandwidth(ie_pool *pool, int64_t bytes, int rounds)
     uint64_t *data = ie_alloc(bytes);
     if (!data)
         return -1.0;
+    ie_huge_pages(data, bytes);
     memset(data, 1, (size_t)bytes);
     double best = 0.0;
     for (int i = 0; i < rounds; i++) {
