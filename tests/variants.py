@@ -31,6 +31,7 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "tied": {"tied": True},
     "linear": {"rope": "linear"},
     "yarn": {"rope": "yarn", "n_ctx": 512},
+    "yarn in between": {"rope": "yarn", "rope_base": 100.0, "rope_orig_ctx": 4096, "n_head": 1, "n_kv": 1},
     "llama3": {"rope": "llama3", "rope_factor": 8.0},
     "biases": {"biases": True},
     "fused": {"fused_qkv": True},

@@ -11,12 +11,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ie import native
 from ie.formats import LAYOUTS
 from ie.ops import OPS
 from ie.program import Buffer, Command, Program, State, View
 from ie.step import OUTS, ROW, Run
 from tests.op_cases import SWEPT, check_against_reference, draw, weight_formats
-from tests.rig import ISAS, Case, CpuRun, Recorder, run_cpu, run_reference, used_bytes
+from tests.rig import ISAS, Array, Case, CpuRun, Recorder, run_cpu, run_reference, used_bytes
 
 SEEDS = range(14)
 WEIGHTED = [op.name for op in OPS.values() if any(a.kind == "matrix" for a in op.args)]
@@ -112,6 +113,60 @@ def test_the_sweep_covers_what_it_claims() -> None:
         assert min(dims) == few and max(dims) == many
     windows = [c.args["window"] for c in commands if c.op == "attention"]
     assert 0 in windows and any(0 < w < 32 for w in windows) and any(w > 32 for w in windows)
+
+
+# ---- the written order of a matrix product ----
+
+
+def _fma(a: Array, b: Array, c: Array) -> Array:
+    """Float32, rounded once: the library's software form, which test_formula.py holds against exact arithmetic."""
+    parts = [np.ascontiguousarray(np.broadcast_to(x, c.shape), np.float32) for x in (a, b, c)]
+    out = np.empty(c.shape, np.float32)
+    pointers = [native.pointer(x, "float *") for x in (*parts, out)]
+    native.lib()[1].ie_formula_fma_soft(*pointers, out.size)
+    return out
+
+
+def _blocks(fmt: str, raw: Array, m: int) -> tuple[Array, Array, Array | None]:
+    """Codes int [m, blocks, 32], scales and minima float32 [m, blocks] of 32-value formats."""
+    blocks = raw.reshape(m, -1, {"Q8_0": 34, "Q4_0": 18, "Q4_1": 20}[fmt])
+    halves = np.ascontiguousarray(blocks[..., :4]).view("<f2").astype(np.float32)
+    if fmt == "Q8_0":
+        return blocks[..., 2:].view(np.int8).astype(np.int64), halves[..., 0], None
+    nibbles = blocks[..., 4:] if fmt == "Q4_1" else blocks[..., 2:]
+    codes = np.concatenate([nibbles & 15, nibbles >> 4], axis=-1).astype(np.int64)
+    return (codes, halves[..., 0], halves[..., 1]) if fmt == "Q4_1" else (codes - 8, halves[..., 0], None)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("fmt", ["Q8_0", "Q4_0", "Q4_1", "F32", "F16"])
+def test_products_follow_the_written_order_bit_for_bit(fmt: str, seed: int) -> None:
+    """One accumulator an output, ascending K, each step fused; then bias, then the residual. A sum in another order
+    would be as near to the truth, but another instruction set or a GPU would not find the same bits."""
+    case = draw("matmul", seed, fmt)
+    args = case.program.commands[0].args
+    w, ref = args["w"], Recorder(case)
+    raw = np.concatenate([case.file.tensors[name].raw for name in w.names])
+    acc = np.zeros((len(ref.get(args["x"])), w.m), np.float32)
+    if fmt in ("F32", "F16"):
+        values, x = raw.view("<f4" if fmt == "F32" else "<f2").astype(np.float32).reshape(w.m, -1), ref.get(args["x"])
+        for k in range(w.k):
+            acc = _fma(values[None, :, k], x[:, k, None], acc)
+    else:
+        codes, d, least = _blocks(fmt, raw, w.m)
+        rows = ref.q8[args["x"].buffer]
+        a = rows.codes.astype(np.int64).reshape(len(acc), -1, 32)
+        for b in range(w.k // 32):
+            da = rows.scales[: len(acc), b, None]
+            acc = _fma((a[:, b] @ codes[:, b].T).astype(np.float32), d[None, :, b] * da, acc)
+            if least is not None:
+                acc = _fma(least[None, :, b], da * a[:, b].sum(axis=-1)[:, None].astype(np.float32), acc)
+    if "bias" in args:
+        acc = acc + ref.vector(args["bias"])
+    if "res" in args:
+        acc = acc + ref.get(args["res"])
+    got = run_cpu(case, threads=2).floats(args["y"])
+    assert got.dtype == acc.dtype == np.float32 and got.tobytes() == acc.tobytes()
 
 
 # ---- pick, which writes the step inputs ----
