@@ -6,6 +6,9 @@ that has the engine's `new_sequence` and `forward`. Does not own the engine's op
 A test of P prompt tokens and N generated ones after D tokens of depth: the depth is fed untimed; then P random ids are
 fed, with logits for the last alone, and N times one random id, with its logits. Nothing is sampled or tokenised. The
 rate of a repetition is (P + N) / time; reported are the mean of the rates and their sample standard deviation.
+
+With drafts, generation needs a text, or there would be nothing to guess: TEXT, repeated to D tokens where D is not 0,
+is fed untimed, and the model's own likeliest tokens continue it, N of them, whatever ends a text.
 """
 
 from __future__ import annotations
@@ -17,6 +20,35 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+
+from .draft import Drafter, DraftStats
+from .generate import generate
+from .sample import Sampler, SamplerParams
+
+TEXT = """\
+def read_table(path, separator=","):
+    rows = []
+    with open(path) as file:
+        for line in file:
+            line = line.strip()
+            if line and not line.startswith("#"):
+                rows.append([cell.strip() for cell in line.split(separator)])
+    return rows
+
+
+def column_sums(rows):
+    sums = {}
+    header, *body = rows
+    for row in body:
+        for name, cell in zip(header, row):
+            sums[name] = sums.get(name, 0.0) + float(cell)
+    return sums
+
+
+"""
+"""What is continued when drafts are measured."""
+
+TEXT_ROOM = 512  # tokens of context that TEXT may take
 
 
 class Model(Protocol):
@@ -62,6 +94,7 @@ class Samples:
 
     test: Case
     ns: tuple[int, ...]
+    drafts: DraftStats | None = None  # of all repetitions
 
     @property
     def rates(self) -> tuple[float, ...]:
@@ -88,8 +121,8 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
 
 
 def weight_rate(samples: Samples, weight_bytes: int) -> float | None:
-    """Bytes of weights read in a second of generation; None where prompt tokens are part of the time."""
-    return None if samples.test.n_prompt else weight_bytes * samples.rate[0]
+    """Bytes of weights read in a second of generation; None where prompt tokens or drafts are part of the time."""
+    return None if samples.test.n_prompt or samples.drafts else weight_bytes * samples.rate[0]
 
 
 def measure(
@@ -122,6 +155,41 @@ def measure(
             _feed(model, seq, prompt, generated)
             taken.append(max(1, clock() - begin))
         return Samples(test, tuple(taken))
+    finally:
+        seq.close()
+
+
+def measure_drafted(
+    engine: Any,
+    test: Case,
+    text: Sequence[int],
+    drafter: Drafter,
+    *,
+    repetitions: int,
+    warmup: bool = True,
+    clock: Callable[[], int] = time.perf_counter_ns,
+) -> Samples:
+    """Times generation with drafts: `test.n_gen` tokens after `text` (see the module docstring). One that warms up is
+    not counted."""
+    prompt = [text[i % len(text)] for i in range(test.n_depth or len(text))]
+    sampler, stats = Sampler(SamplerParams(temp=0.0), engine.n_vocab), DraftStats()
+    seq = engine.new_sequence()
+    try:
+        taken = []
+        for i in range(repetitions + warmup):
+            seq.truncate(0)
+            one = DraftStats()
+            tokens = generate(
+                engine, seq, prompt, sampler, max_tokens=test.n_gen + 1, eog_ids=(), drafter=drafter, stats=one
+            )
+            next(tokens)  # the prompt's own time is not counted
+            begin = clock()
+            for _ in tokens:
+                pass
+            if i >= warmup:
+                taken.append(max(1, clock() - begin))
+                stats += one
+        return Samples(test, tuple(taken), stats)
     finally:
         seq.close()
 

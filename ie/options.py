@@ -497,9 +497,10 @@ count. stdout gets the value so far after each window and a final estimate, exp 
 error. The same text, window and rule for the first token make values comparable, also with those of llama.cpp.
 Exit status: 1 after an error, which is one line on stderr, as when the text is too short; 130 after Ctrl-C.""",
     "ie-bench": """\
-Tokens are random and nothing is sampled. A rate is the mean of the repetitions and their standard deviation. GB/s are
-the weights that generation reads, beside what this machine was measured to read from memory. Lists of N give every
-combination; 1-8 is a range, 1-8+2 one with a step, 16-256*2 one with a factor. Exit status: 1 after an error.""",
+Tokens are random and nothing is sampled; with --draft, generation continues a text that is built in. A rate is the
+mean of the repetitions and their standard deviation. GB/s are the weights that generation reads, beside what this
+machine was measured to read from memory. Lists of N give every combination; 1-8 is a range, 1-8+2 one with a step,
+16-256*2 one with a factor. Exit status: 1 after an error.""",
     "ie-tokenize": """\
 The file may be a vocabulary without a model. Exit status: 1 after an error, which is one line on stderr.""",
     "ie-doctor": """\
@@ -521,6 +522,7 @@ _EXAMPLES = {
     "ie-bench": (
         ("512 tokens read, 128 generated", "ie-bench model.gguf"),
         ("generation after long texts", "ie-bench model.gguf -p 0 -n 32 -d 0,1024,4096"),
+        ("generation with drafts", "ie-bench model.gguf -p 0 --draft 7"),
         ("for a script", "ie-bench model.gguf -r 10 -o json"),
     ),
     "ie-tokenize": (

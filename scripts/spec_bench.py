@@ -2,8 +2,8 @@
 
 Owns: alternating generation without and with drafts in one process, on the same prompts, and the sums over them. The
 prompt's own time is left out: what is timed goes from the first generated token to the last. Both give the same tokens,
-which is checked. The ratio of a prompt is that of the median times of its repetitions; a machine that does other work
-at the same time changes both by about the same.
+which is checked. The ratio of a prompt is that of the median times of its repetitions. Beside the time of the clock stands
+the processor time of all threads: a machine that does other work at the same time disturbs it less.
 
 A file of prompts is a JSON list of {"name", "kind", "text"}; "chat": true puts the text through the chat template.
 """
@@ -47,8 +47,8 @@ class Runner:
         self.engine, self.words, self.args = engine, words, args
         self.depth = 7 if args.draft == "auto" else int(args.draft)
 
-    def run(self, ids: list[int], drafted: bool) -> tuple[float, list[int], DraftStats]:
-        """(seconds after the first token, tokens, what drafting did)."""
+    def run(self, ids: list[int], drafted: bool) -> tuple[tuple[float, float], list[int], DraftStats]:
+        """(seconds and processor seconds after the first token, tokens, what drafting did)."""
         args, engine, stats = self.args, self.engine, DraftStats()
         drafter = make(args.drafter, engine, self.depth, args.draft == "auto") if drafted else None
         sampler = Sampler(SamplerParams(temp=args.temp, seed=args.seed), engine.n_vocab)
@@ -58,16 +58,16 @@ class Runner:
                 engine, seq, ids, sampler, max_tokens=args.n, eog_ids=self.words.eog_ids, drafter=drafter, stats=stats
             )
             out = [next(tokens)]
-            begin = time.perf_counter()
+            begin, used = time.perf_counter(), time.process_time()
             out += tokens
-            return time.perf_counter() - begin, out, stats
+            return (time.perf_counter() - begin, time.process_time() - used), out, stats
         finally:
             seq.close()
 
     def compare(self, prompt: dict[str, Any]) -> dict[str, Any]:
         """All repetitions of one prompt, alternating which goes first. AssertionError when the tokens differ."""
         ids = prompt_ids(self.words, prompt)
-        times: dict[bool, list[float]] = {False: [], True: []}
+        times: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
         for i in range(self.args.repeat):
             results = {}
             for drafted in (False, True) if i % 2 == 0 else (True, False):
@@ -76,7 +76,11 @@ class Runner:
                 results[drafted] = out, stats
             assert results[False][0] == results[True][0], f"{prompt['name']}: drafts changed the text"
         out, stats = results[True]
-        plain, drafted_time = (statistics.median(times[which]) for which in (False, True))
+        found = {
+            f"{name}_{clock}": [round(t[i], 4) for t in times[drafted]]
+            for i, clock in enumerate(("seconds", "cpu_seconds"))
+            for name, drafted in (("plain", False), ("draft", True))
+        }
         return {
             "name": prompt["name"],
             "kind": prompt["kind"],
@@ -85,19 +89,28 @@ class Runner:
             "steps": stats.steps,
             "proposed": stats.proposed,
             "accepted": stats.accepted,
-            "plain_seconds": [round(t, 4) for t in times[False]],
-            "draft_seconds": [round(t, 4) for t in times[True]],
-            "ratio": round(plain / drafted_time, 4),
+            **found,
+            "ratio": round(ratio([found], "seconds"), 4),
+            "cpu_ratio": round(ratio([found], "cpu_seconds"), 4),
         }
+
+
+def ratio(results: list[dict[str, Any]], clock: str) -> float:
+    """Median time without drafts over that with drafts, summed over prompts."""
+    plain, drafted = (sum(statistics.median(r[f"{which}_{clock}"]) for r in results) for which in ("plain", "draft"))
+    return plain / drafted
 
 
 def line(name: str, results: list[dict[str, Any]]) -> str:
     """Rates of one or of several prompts together."""
-    tokens, steps, proposed, accepted = (sum(r[k] for r in results) for k in ("tokens", "steps", "proposed", "accepted"))
+    tokens, steps, proposed, accepted = (
+        sum(r[k] for r in results) for k in ("tokens", "steps", "proposed", "accepted")
+    )
     after = tokens - len(results)
     plain, drafted = (sum(statistics.median(r[k]) for r in results) for k in ("plain_seconds", "draft_seconds"))
     return (
-        f"{name:<24} {after / plain:8.1f} {after / drafted:8.1f} tok/s {plain / drafted:6.2f}x"
+        f"{name:<24} {after / plain:8.1f} {after / drafted:8.1f} tok/s {ratio(results, 'seconds'):6.2f}x"
+        f" (cpu time {ratio(results, 'cpu_seconds'):.2f}x)"
         f" {after / steps:6.2f} tok/step {proposed:6} proposed {100 * accepted / max(1, proposed):4.0f} % accepted"
     )
 

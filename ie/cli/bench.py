@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import __version__, options
-from ..bench import Case, Samples, measure, plan, weight_rate
+from ..bench import TEXT, TEXT_ROOM, Case, Samples, measure, measure_drafted, plan, weight_rate
 from ..errors import OptionError
 from ..gguf import GgufFile
 from ..machine import this_machine
 from ..options import Options
 from . import console as console_module
+from . import drafting
 from .console import OK, Console
 from .session import Loader
 
@@ -49,6 +50,9 @@ def _main(console: Console, argv: Sequence[str], loader: Loader | None) -> int:
     tests = plan(chosen.bench_prompt, chosen.bench_gen, chosen.bench_pair, chosen.bench_depth)
     if not tests:
         raise OptionError("nothing to measure: -p and -n are 0, and there is no -pg")
+    drafting.check(chosen)
+    if chosen.draft != "0" and chosen.bench_pair:
+        raise OptionError("--draft is for tests that only generate (-n): leave out -pg")
     model = describe(chosen.model)
     printer = PRINTERS[chosen.output](console.text, chosen)
     printer.begin()
@@ -128,7 +132,7 @@ class Result:
 
     def fields(self) -> dict[str, Any]:
         """llama-bench's keys; those of things that do not exist here have their neutral value. Ours follow."""
-        samples, test = self.samples, self.samples.test
+        samples, test, drafts = self.samples, self.samples.test, self.samples.drafts
         (avg_ns, stddev_ns), (avg_ts, stddev_ts) = samples.duration, samples.rate
         return {
             "build_commit": f"ie {__version__}",
@@ -173,6 +177,10 @@ class Result:
             "weight_gbs": None if self.gbs is None else round(self.gbs, 3),
             "bandwidth_gbs": round(self.bandwidth / 1e9, 3) if self.bandwidth else None,
             "bandwidth_share": None if self.share is None else round(self.share, 4),
+            "draft": self.chosen.draft,
+            "draft_proposed": drafts.proposed if drafts else None,
+            "draft_accepted": drafts.accepted if drafts else None,
+            "tokens_per_step": round(drafts.emitted / drafts.steps, 4) if drafts else None,
         }
 
 
@@ -180,7 +188,7 @@ def _results(
     console: Console, chosen: Options, tests: list[Case], threads: int, model: ModelFacts, loader: Loader
 ) -> Iterator[Result]:
     """Opens the model once for a number of threads, and measures."""
-    context = max(test.tokens for test in tests)
+    context = max(test.tokens for test in tests) + (TEXT_ROOM if chosen.draft != "0" else 0)
     session = loader(dataclasses.replace(chosen, ctx_size=context, threads=threads))
     used = options.resolve_threads(threads, this_machine().cores) if chosen.executor == "cpu" else 1
     try:
@@ -194,7 +202,12 @@ def _results(
             time.sleep(chosen.delay)
             console.note(f"measuring {test.label} with {used} thread{'s' if used != 1 else ''}")
             began = time.time()
-            samples = measure(session.engine, test, repetitions=chosen.repetitions, warmup=chosen.warmup, bos=bos)
+            how: dict[str, Any] = {"repetitions": chosen.repetitions, "warmup": chosen.warmup}
+            if session.drafting is not None and test.n_gen:
+                text = session.tokenizer.encode(TEXT)[:TEXT_ROOM]
+                samples = measure_drafted(session.engine, test, text, session.drafting.drafter, **how)
+            else:
+                samples = measure(session.engine, test, bos=bos, **how)
             yield Result(model, chosen, samples, used, began, session.weight_bytes, bandwidth)
     finally:
         session.engine.close()
@@ -241,6 +254,12 @@ class Markdown(_Printer):
             ("GB/s", 6, lambda r: "–" if r.gbs is None else f"{r.gbs:.1f}"),
             ("of measured", 11, lambda r: "–" if r.share is None else f"{100 * r.share:.0f} %"),
         ]
+        if chosen.draft != "0":
+            self.columns[-2:] = [
+                ("draft", 5, lambda r: r.chosen.draft),
+                ("accepted", 8, lambda r: _accepted(r.samples)),
+                ("tok/step", 8, lambda r: "–" if not (d := r.samples.drafts) else f"{d.emitted / d.steps:.2f}"),
+            ]
 
     def _row(self, cells: Sequence[str]) -> None:
         widths = [width for _, width, _ in self.columns]
@@ -253,6 +272,12 @@ class Markdown(_Printer):
 
     def add(self, result: Result) -> None:
         self._row([value(result) for _, _, value in self.columns])
+
+
+def _accepted(samples: Samples) -> str:
+    """Share of the drafts that held."""
+    drafts = samples.drafts
+    return f"{100 * drafts.accepted / drafts.proposed:.0f} %" if drafts and drafts.proposed else "–"
 
 
 class Json(_Printer):

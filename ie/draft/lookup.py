@@ -56,8 +56,10 @@ class SuffixIndex:
         return (best, where) if best >= MIN_MATCH else (0, 0)
 
     def propose(self, limit: int) -> tuple[int, list[int]]:
-        """(match length, `limit` tokens, at most 15, that followed it). Where the match reaches to less than that before
-        the newest token, its text goes on as it began: a text of period p is continued with period p."""
+        """(match length, `limit` tokens, at most 15, that followed it).
+
+        Where fewer tokens followed, they are taken again from the first: a text of period p goes on with period p.
+        """
         match, where = self.find()
         if not match:
             return 0, []

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from ie import engine as engine_module
-from ie.cli import run
+from ie.bench import Case, measure_drafted, weight_rate
+from ie.cli import bench, run
 from ie.cli.answer import answer
 from ie.cli.chat import Conversation
 from ie.cli.console import Console
@@ -304,3 +307,85 @@ def test_make_refuses_what_the_model_cannot(files: dict[str, str]) -> None:
     with pytest.raises(OptionError, match="holds no MTP block"):
         load(parse("ie-run", [files["trunk"], "--draft", "3", "--drafter", "mtp"]))
     load(parse("ie-run", [files["trunk"], "--draft", "3"])).engine.close()
+
+
+# ---- ie-bench ----
+
+
+def test_bench_with_drafts(files: dict[str, str], capfd: pytest.CaptureFixture[str]) -> None:
+    base = [files["all"], "-p", "8", "-n", "24", "-r", "2", "--no-warmup", *ONLY_MTP]
+    assert bench.main([*base, "-o", "json"]) == 0
+    prompt, generated = json.loads(capfd.readouterr().out)
+    assert (prompt["test"], prompt["draft_proposed"], prompt["tokens_per_step"]) == ("pp8", None, None)
+    assert generated["draft"] == "7" and len(generated["samples_ns"]) == 2
+    assert 0 < generated["draft_accepted"] < generated["draft_proposed"]
+    steps = 48 / generated["tokens_per_step"]
+    assert steps == pytest.approx(48 - generated["draft_accepted"], abs=0.01)
+    assert generated["weight_gbs"] is None
+    assert bench.main(base) == 0
+    header, _, first, second = capfd.readouterr().out.splitlines()
+    names = [word.strip() for word in header.split("|")]
+    assert names[-4:-1] == ["draft", "accepted", "tok/step"]
+    assert [word.strip() for word in first.split("|")][-4:-1] == ["7", "–", "–"]
+    percent = 100 * generated["draft_accepted"] / generated["draft_proposed"]
+    assert f"{percent:.0f} %" in second, "the text is always the same"
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--draft", "7", "-pg", "8,8"], "--draft is for tests that only generate"),
+        (["--mtp", "x"], "--mtp is for drafting"),
+        (["--draft", "3", "--drafter", "mtp"], "holds no MTP block"),
+    ],
+)
+def test_bench_refuses(files: dict[str, str], argv: list[str], message: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert bench.main([files["llama"], "-n", "4", "-p", "0", *argv]) == 1
+    assert message in capfd.readouterr().err
+
+
+def test_bench_counts_only_what_is_timed() -> None:
+    """Depth repeats the text; the first token and a run that warms up are not counted."""
+
+    class Clock:
+        now = 0
+
+        def __call__(self) -> int:
+            self.now += 1000
+            return self.now
+
+    class Engine(FakeEngine):
+        state_slots = 0
+
+        def verify(self, seq: Any, tokens: Sequence[int]) -> Any:
+            return self.forward(seq, tokens, "all")
+
+    class Alphabet:
+        """Knows it up to m."""
+
+        off, source, limit = "", "mtp", 7
+        seen = 0
+
+        def begin(self) -> None:
+            self.seen += 1
+
+        def propose(self, seq: Any, token: int, budget: int) -> list[int]:
+            return [token + 1 + i for i in range(budget) if token + 1 + i <= ord("m")]
+
+        def observe(self, drafts: Sequence[int], accepted: int, seconds: float) -> None:
+            assert accepted == len(drafts)
+
+    engine, drafter = Engine(n_ctx=99), Alphabet()
+    found = measure_drafted(
+        engine,
+        Case(0, 20, 7),
+        list(b"abc"),
+        drafter,
+        repetitions=2,
+        warmup=True,
+        clock=Clock(),  # type: ignore[arg-type]
+    )
+    assert engine.fed[0] == list(b"abcabca") and found.ns == (1000, 1000) and drafter.seen == 3
+    assert found.drafts is not None and found.drafts.emitted == 40
+    assert found.drafts.accepted == found.drafts.proposed == 20
+    assert weight_rate(found, 1000) is None
