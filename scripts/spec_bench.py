@@ -1,9 +1,9 @@
 """Measures drafting: `python scripts/spec_bench.py MODEL.gguf benchmarks/prompts.json --kind rewrite --json OUT`.
 
-Owns: alternating generation without and with drafts in one process, on the same prompts, and the sums over them. What is
-timed goes from the first generated token to the last, without the prompt. Both give the same tokens, which is checked.
-The ratio of a prompt is that of the median times of its repetitions. Beside the clock's time stands the processor time
-of all threads: a machine that does other work at the same time disturbs it less.
+Owns: alternating generation without and with drafts in one process, on the same prompts, and the sums over them. What
+is timed goes from the first generated token to the last, without the prompt. Both give the same tokens, which is
+checked. The ratio of a prompt is that of the median times of its repetitions. Beside the clock's time stands the
+processor time of all threads: a machine that does other work at the same time disturbs it less.
 
 A file of prompts is a JSON list of {"name", "kind", "text"}; "chat": true puts the text through the chat template.
 """
