@@ -68,8 +68,9 @@ static double power(double x, double y)
 
 /* ---- what the samplers keep ---- */
 
-/* Top-n-sigma: logits below max - n * (standard deviation) become -inf. The variance comes from one pass over d = max - x
- * as E(d^2) - E(d)^2: the largest itself, at 0, is among them, so that what cancels is at most n times what is left. */
+/* Top-n-sigma: logits below max - n * (standard deviation) become -inf. The variance comes from one pass over
+ * d = max - x as E(d^2) - E(d)^2: the largest itself, at 0, is among them, so that what cancels is at most n times
+ * what is left. */
 static void top_n_sigma(candidates *c)
 {
     const int32_t n = size_of(c);
@@ -81,7 +82,7 @@ static void top_n_sigma(candidates *c)
         c->kernels->moments(c->count < 0 ? c->block[b] : x + (int64_t)b * BLOCK,
                             n - b * BLOCK < BLOCK ? n - b * BLOCK : BLOCK, c->max, sums);
     const double mean = sums[1] / sums[0], variance = sums[2] / sums[0] - mean * mean;
-    const float bound = (float)((double)c->max - c->params->top_n_sigma * __builtin_sqrt(variance > 0 ? variance : 0));
+    const float bound = (float)((double)c->max - c->params->top_n_sigma * __builtin_sqrt(variance));
     for (int32_t i = 0; i < c->count; i++)
         if (x[i] < bound)
             c->list[i] = key_of(-INF, id_of(c->list[i]));
@@ -98,14 +99,14 @@ static void top_n_sigma(candidates *c)
     }
 }
 
-/* How many of the list's first `count` are needed for their weights to pass the goal, and at least min_keep; 0 if all
+/* How many of the list's first `count` are needed for their weights to reach the goal, and at least min_keep; 0 if all
  * are not enough. Weights stand in the order of the list, or where the index says for an id. */
-static int32_t prefix(const candidates *c, int32_t count, const int32_t *index, double goal, int strictly)
+static int32_t prefix(const candidates *c, int32_t count, const int32_t *index, double goal)
 {
     double sum = 0;
     for (int32_t i = 0; i < count; i++) {
         sum += (double)c->weight[index ? index[id_of(c->list[i])] : i];
-        if ((strictly ? sum > goal : sum >= goal) && i + 1 >= c->params->min_keep)
+        if (sum >= goal && i + 1 >= c->params->min_keep)
             return i + 1;
     }
     return 0;
@@ -118,10 +119,10 @@ static float rank_of(const candidates *c, uint64_t key, double centre)
     return (float)__builtin_fabs((double)(c->max - logit_of(key)) - centre);
 }
 
-/* Orders a list by |(max - logit) - centre|, then ids, and keeps the shortest prefix whose weights pass the goal. A
+/* Orders a list by |(max - logit) - centre|, then ids, and keeps the shortest prefix whose weights reach the goal. A
  * centre of 0 is the order of logits. The weights are in c->weight, in the order of the list.
  * Only as many as will be kept are sorted: the weights are summed by bucket first. */
-static void keep_nearest(candidates *c, double centre, double goal, int strictly)
+static void keep_nearest(candidates *c, double centre, double goal)
 {
     double sums[BUCKETS] = {0}, sum = 0;
     for (int32_t i = 0; i < c->count; i++)
@@ -144,7 +145,7 @@ static void keep_nearest(candidates *c, double centre, double goal, int strictly
         c->list[count++] = centre > 0 ? (uint64_t)ie_bits(rank) << 32 | (uint32_t)id : key;
     }
     ie_sort_keys(c, count, count, c->order == ORDER_ID ? ORDER_ID : ORDER_OTHER);
-    const int32_t kept = prefix(c, count, c->mark, goal, strictly);
+    const int32_t kept = prefix(c, count, c->mark, goal);
     c->count = kept ? kept : count;
     for (int32_t i = 0; i < c->count; i++)
         c->list[i] = key_of(logit[id_of(c->list[i])], id_of(c->list[i]));
@@ -153,7 +154,7 @@ static void keep_nearest(candidates *c, double centre, double goal, int strictly
 }
 
 /* Typical: the distance of a candidate's information -ln p from the entropy is |(max - logit) - mean of the same|:
- * both contain ln of the sum of the weights, which cancels. */
+ * both contain ln of the sum of the weights, which cancels. A sum that nearly equals the limit is not greater yet. */
 static void typical(candidates *c)
 {
     ie_make_list(c);
@@ -162,7 +163,7 @@ static void typical(candidates *c)
     for (int32_t i = 0; i < c->count; i++)
         if (c->weight[i] > 0)
             mean += (double)c->weight[i] * (double)(c->max - logit_of(c->list[i]));
-    keep_nearest(c, mean / total, c->params->typical_p * total / NEARLY, 1);
+    keep_nearest(c, mean / total, c->params->typical_p * total / NEARLY);
 }
 
 static void top_p(candidates *c)
@@ -172,7 +173,7 @@ static void top_p(candidates *c)
         ie_sort_keys(c, c->count, c->count, c->order);
         c->order = ORDER_LOGIT;
         const double total = ie_weigh(c, 1);
-        const int32_t kept = prefix(c, c->count, NULL, share * total, 0);
+        const int32_t kept = prefix(c, c->count, NULL, share * total);
         c->count = kept ? kept : c->count;
         return;
     }
@@ -191,7 +192,7 @@ static void top_p(candidates *c)
         }
     }
     ie_make_list(c);
-    keep_nearest(c, 0, share * total, 0);
+    keep_nearest(c, 0, share * total);
 }
 
 static void min_p(candidates *c)

@@ -252,7 +252,7 @@ def test_rows_that_cannot_be_sampled(case: dict[str, Any]) -> None:
     """A mask or a penalty on the token does not hide it."""
     sampler = Sampler(SamplerParams(**case), 500)
     for value, what in ((math.nan, "NaN"), (-math.nan, "NaN"), (math.inf, r"\+inf")):
-        for at in (0, 130, 499):
+        for at in (0, 20, 130, 150, 250, 383, 499):
             row = np.zeros(500, np.float32)
             row[at] = value
             with pytest.raises(SampleError, match=rf"token 3: the logit of token id {at} is {what}"):
@@ -389,6 +389,17 @@ def available() -> list[int]:
     return [isa for isa in range(len(native.ISAS)) if library.ie_isa_available(isa)]
 
 
+def written_order(terms: npt.NDArray[Any]) -> float:
+    """The sum as vocab.h writes it: element i to lane i mod 16, then the upper half of the lanes to the lower."""
+    lanes = np.zeros(16)
+    for row in np.concatenate([terms, np.zeros(-len(terms) % 16)]).astype(np.float64).reshape(-1, 16):
+        lanes = lanes + row
+    while len(lanes) > 1:
+        half = len(lanes) // 2
+        lanes = lanes[:half] + lanes[half:]
+    return float(lanes[0])
+
+
 def test_passes_have_the_same_bits_on_every_instruction_set() -> None:
     ffi, library = native.lib()
     rng = np.random.default_rng(7)
@@ -413,6 +424,8 @@ def test_passes_have_the_same_bits_on_every_instruction_set() -> None:
             assert weights[n] == 7
             results[isa] = (weights.tobytes(), sums.tobytes())
         assert len(set(results.values())) == 1, trial
+        assert sums[0] == written_order(weights[:n])
+        assert sums[2] == written_order(np.where(np.isfinite(row), 30 - row.astype(np.float64), 0))
         below = 30 - row[np.isfinite(row)].astype(np.float64)
         exact = np.exp(((row - np.float32(30)) / temp).astype(np.float64))
         np.testing.assert_allclose(weights[:n], exact, rtol=3e-7, atol=1e-37)
