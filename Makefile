@@ -18,13 +18,17 @@ TESTS ?=
 
 BENCH ?= -p 512 -n 128 -r 5
 
-.PHONY: help setup run test test-models bench check docs wheel clean distclean
+DRAFT_MODEL = $(firstword $(wildcard tiny_models/trained/*.gguf))
+export DRAFT_PROMPT ?= def read_table(path, separator=","):
+
+.PHONY: help setup run demo-draft test test-models bench check docs wheel clean distclean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*##  *\(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do printf '%-20s %s\n' "$$name" "$$text"; done
 	@echo
 	@echo '  PYTHON=/path/to/python3   the interpreter for .venv (3.11 or newer)'
 	@echo '  PROMPT="..." MODEL=...    what "make run" asks, and whom (scripts/fetch_model.py --list)'
+	@echo '  DRAFT_PROMPT="..."        what "make demo-draft" continues'
 	@echo '  TESTS="tests/unit -k x"   what "make test" runs'
 	@echo '  BENCH="-p 0 -n 64"        what "make bench" measures (ie-bench --help)'
 
@@ -32,6 +36,10 @@ setup: $(VENV)/.installed  ## virtual environment in .venv, dependencies, compil
 
 run: setup  ## fetch a small model if it is not there, and let it answer a question
 	@model="$$($(PY) scripts/fetch_model.py $(MODEL))"; printf '\n> %s\n' "$$PROMPT"; $(VENV)/bin/ie-run "$$model" -cnv -p "$$PROMPT" -n 256 --temp 0 </dev/null
+
+demo-draft: setup  ## continue a program with the small trained model, without and with drafts
+	@test -n "$(DRAFT_MODEL)" || { echo "make demo-draft: no model in tiny_models/trained" >&2; exit 1; }
+	@for drafts in 0 7; do printf '\n--- --draft %s\n' $$drafts; printf '%s\n' "$$DRAFT_PROMPT" | $(VENV)/bin/ie-run $(DRAFT_MODEL) -n 200 --temp 0 --draft $$drafts; done
 
 test: setup  ## all tests that need no GPU and no model download
 	@$(PY) -m pytest -q $(TESTS)

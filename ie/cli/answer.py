@@ -60,6 +60,11 @@ def feed(session: Session, seq: Any, ids: Sequence[int], dump: LogitsDump) -> No
         dump.add(piece, session.engine.forward(seq, piece, "all"))
 
 
+def _adder(seq: Any, dump: LogitsDump) -> Callable[[Logits], None]:
+    """Writes the logits of each step, whose tokens are the next ones of the sequence."""
+    return lambda logits: dump.add(seq.tokens[dump.rows : dump.rows + len(logits)], logits)
+
+
 def answer(
     session: Session,
     seq: Any,
@@ -92,10 +97,6 @@ def answer(
             result.text += text
             emit(text)
 
-    def on_logits(logits: Logits) -> None:
-        assert dump is not None
-        dump.add(seq.tokens[dump.rows : dump.rows + len(logits)], logits)
-
     try:
         rest = list(prompt)
         if dump is not None:
@@ -109,7 +110,7 @@ def answer(
             session.make_sampler(chosen, seed, forbidden_tokens(chosen, tokenizer)),
             max_tokens=limit,
             eog_ids=eog,
-            on_logits=on_logits if dump is not None else None,
+            on_logits=_adder(seq, dump) if dump is not None else None,
             **(drafting.begin() if drafting is not None else {}),
         )
         result.reason = "limit"
@@ -135,8 +136,7 @@ def answer(
             out(matcher.flush())
     except KeyboardInterrupt:
         result.reason = "interrupt"
-    after = max(0, len(result.ids) - 1)
-    steps = after
+    steps = after = max(0, len(result.ids) - 1)
     if drafting is not None:
         drafting.end()
         steps, result.drafts = drafting.last.steps, drafting.last.describe()

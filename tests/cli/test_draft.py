@@ -24,7 +24,7 @@ from ie.draft import DraftStats
 from ie.errors import OptionError
 from ie.options import DraftOptions, parse
 from tests.cli.fake import FakeEngine, FakeLoader
-from tests.cpu.test_spec_identity import Scripted
+from tests.drafters import Scripted
 from tiny_models import make_tiny
 
 IeRun = Callable[..., tuple[int, bytes, str]]

@@ -17,6 +17,7 @@ from ie.engine import Engine
 from ie.generate import generate
 from ie.options import DraftOptions, EngineOptions
 from ie.sample import Sampler, SamplerParams
+from tests.drafters import Scripted
 from tests.variants import make as make_model
 from tests.variants import tokens
 
@@ -82,33 +83,6 @@ def run(
     assert seq.stored == len(seq)
     seq.close()
     return out, held, stats
-
-
-class Scripted:
-    """Knows the true continuation; of `depth` drafts the first `right` are right."""
-
-    off, source = "", "scripted"
-
-    def __init__(self, prompt: Sequence[int], truth: Sequence[int], right: int, depth: int) -> None:
-        self.start, self.truth, self.right, self.limit = len(prompt), truth, right, depth
-        self.accepted: list[int] = []
-
-    def begin(self) -> None:
-        """Nothing to forget."""
-
-    def propose(self, seq: Any, token: int, budget: int) -> list[int]:
-        at = len(seq) + 1 - self.start
-        assert token == self.truth[at - 1]
-        drafts = list(self.truth[at : at + budget])
-        drafts += [0] * (budget - len(drafts))
-        for i in range(self.right, budget):
-            true = self.truth[at + i] if at + i < len(self.truth) else 0
-            drafts[i] = (true + 1) % N_VOCAB
-        return drafts
-
-    def observe(self, drafts: Sequence[int], accepted: int, seconds: float) -> None:
-        assert accepted <= len(drafts) <= self.limit and seconds > 0
-        self.accepted.append(accepted)
 
 
 # ---- many seeds ----
