@@ -4,8 +4,8 @@
  * lanes: scores need no horizontal sums); segments are merged in ascending order. Every block that a query sees is
  * summed over all its 32 slots, those it must not see with weight 0 (the cache holds finite numbers only, see rope.c),
  * so bits depend on the query and the cache alone, not on which queries share a tile.
- * A block is widened to F32 once for all queries of the tile, which go through it four at a time: the chains of one
- * query's sums are too short to fill the pipeline. Bytes: K and V of the sequence, F16, once a tile. */
+ * Queries go through a block four at a time: the chains of one query's sums are too short to fill the pipeline. With
+ * more than four in the tile the block is widened to F32 once for all of them. Bytes: K and V of the sequence, F16, once a tile. */
 #include "cpu.h"
 
 #define MAX_QUERIES IE_ATTN_QUERIES
@@ -34,14 +34,20 @@ static void widen(const _Float16 *from, float *to, int64_t n)
         ie_store_f(to + i, ie_load_h(from + i));
 }
 
+/* 16 values at element i of a block that is still F16, or already widened. */
+IE_MATH ie_f16 at_element(const void *block, int half, int64_t i)
+{
+    return half ? ie_load_h((const _Float16 *)block + i) : ie_load_f((const float *)block + i);
+}
+
 /* Scores of n queries against 32 keys: s[i][slot] = scale * sum over d of q[d] K[d][slot], d ascending. */
-IE_MATH void scores(query *const *at, int n, const float *k, int64_t dim, float scale, float s[][IE_KV_BLOCK])
+IE_MATH void scores(query *const *at, int n, const void *k, int half, int64_t dim, float scale, float s[][IE_KV_BLOCK])
 {
     ie_f16 lo[AT_ONCE], hi[AT_ONCE];
     for (int i = 0; i < n; i++)
         lo[i] = hi[i] = ie_splat(0.0f);
     for (int64_t d = 0; d < dim; d++) {
-        const ie_f16 k0 = ie_load_f(k + d * IE_KV_BLOCK), k1 = ie_load_f(k + d * IE_KV_BLOCK + 16);
+        const ie_f16 k0 = at_element(k, half, d * IE_KV_BLOCK), k1 = at_element(k, half, d * IE_KV_BLOCK + 16);
         for (int i = 0; i < n; i++) {
             const ie_f16 q = ie_splat(at[i]->q[d]);
             lo[i] = ie_fma16(q, k0, lo[i]);
@@ -57,11 +63,11 @@ IE_MATH void scores(query *const *at, int n, const float *k, int64_t dim, float 
 /* Scores to weights; slots outside [lo, hi) get 0. Returns the factor for what was summed before. */
 static float weights(softmax_state *st, float *s, int64_t lo, int64_t hi)
 {
-    float m = st->m;
-    for (int64_t i = 0; i < IE_KV_BLOCK; i++)
-        s[i] = i >= lo && i < hi ? s[i] : -__builtin_inff();
-    for (int64_t i = 0; i < IE_KV_BLOCK; i++)
-        m = s[i] > m ? s[i] : m;
+    if (lo > 0 || hi < IE_KV_BLOCK)
+        for (int64_t i = 0; i < IE_KV_BLOCK; i++)
+            s[i] = i >= lo && i < hi ? s[i] : -__builtin_inff();
+    const ie_f16 s0 = ie_load_f(s), s1 = ie_load_f(s + 16);
+    const float top = ie_max16(s0 > s1 ? s0 : s1), m = top > st->m ? top : st->m;
     for (int64_t i = 0; i < IE_KV_BLOCK; i++)
         s[i] = ie_exp(s[i] - m);
     const float keep = ie_exp(st->m - m);
@@ -71,18 +77,21 @@ static float weights(softmax_state *st, float *s, int64_t lo, int64_t hi)
 }
 
 /* acc = acc * keep, then + weight[slot] * V[slot], slots ascending, for columns [d0, d0 + 16 w). */
-IE_MATH void add_values(query *const *at, int n, int w, float s[][IE_KV_BLOCK], const float *keep, const float *v, int64_t dim, int64_t d0)
+IE_MATH void add_values(query *const *at, int n, int w, float s[][IE_KV_BLOCK], const float *keep, const void *v, int half, int64_t dim,
+                        int64_t d0)
 {
     ie_f16 acc[AT_ONCE][DIM_STEP / 16];
     for (int i = 0; i < n; i++)
         for (int j = 0; j < w; j++)
             acc[i][j] = ie_load_f(at[i]->part.acc + d0 + 16 * j) * keep[i];
     for (int slot = 0; slot < IE_KV_BLOCK; slot++) {
-        const float *row = v + slot * dim + d0;
+        ie_f16 row[DIM_STEP / 16];
+        for (int j = 0; j < w; j++)
+            row[j] = at_element(v, half, slot * dim + d0 + 16 * j);
         for (int i = 0; i < n; i++) {
             const ie_f16 p = ie_splat(s[i][slot]);
             for (int j = 0; j < w; j++)
-                acc[i][j] = ie_fma16(p, ie_load_f(row + 16 * j), acc[i][j]);
+                acc[i][j] = ie_fma16(p, row[j], acc[i][j]);
         }
     }
     for (int i = 0; i < n; i++)
@@ -91,26 +100,30 @@ IE_MATH void add_values(query *const *at, int n, int w, float s[][IE_KV_BLOCK], 
 }
 
 /* Up to four queries through one block, the number a constant where this is inlined. */
-IE_MATH void block_update_n(query *const *at, int n, const float *k, const float *v, int64_t dim, float scale, int64_t base)
+IE_MATH void block_update_n(query *const *at, int n, const void *k, const void *v, int half, int64_t dim, float scale, int64_t base)
 {
     float s[AT_ONCE][IE_KV_BLOCK], keep[AT_ONCE];
-    scores(at, n, k, dim, scale, s);
+    scores(at, n, k, half, dim, scale, s);
     for (int i = 0; i < n; i++)
         keep[i] = weights(&at[i]->part, s[i], at[i]->start - base, at[i]->pos + 1 - base);
     int64_t d = 0;
     for (; d + DIM_STEP <= dim; d += DIM_STEP)
-        add_values(at, n, DIM_STEP / 16, s, keep, v, dim, d);
+        add_values(at, n, DIM_STEP / 16, s, keep, v, half, dim, d);
     for (; d < dim; d += 16)
-        add_values(at, n, 1, s, keep, v, dim, d);
+        add_values(at, n, 1, s, keep, v, half, dim, d);
 }
 
-static void block_update(query *const *at, int n, const float *k, const float *v, int64_t dim, float scale, int64_t base)
+static void block_update(query *const *at, int n, const void *k, const void *v, int half, int64_t dim, float scale, int64_t base)
 {
-    switch (n) {
-    case 1: block_update_n(at, 1, k, v, dim, scale, base); break;
-    case 2: block_update_n(at, 2, k, v, dim, scale, base); break;
-    case 3: block_update_n(at, 3, k, v, dim, scale, base); break;
-    default: block_update_n(at, 4, k, v, dim, scale, base); break;
+    switch (2 * n + half) {
+    case 2: block_update_n(at, 1, k, v, 0, dim, scale, base); break;
+    case 3: block_update_n(at, 1, k, v, 1, dim, scale, base); break;
+    case 4: block_update_n(at, 2, k, v, 0, dim, scale, base); break;
+    case 5: block_update_n(at, 2, k, v, 1, dim, scale, base); break;
+    case 6: block_update_n(at, 3, k, v, 0, dim, scale, base); break;
+    case 7: block_update_n(at, 3, k, v, 1, dim, scale, base); break;
+    case 8: block_update_n(at, 4, k, v, 0, dim, scale, base); break;
+    default: block_update_n(at, 4, k, v, 1, dim, scale, base); break;
     }
 }
 
@@ -122,6 +135,12 @@ static void merge(softmax_state *total, const softmax_state *part, int64_t dim)
     total->m = m;
     for (int64_t d = 0; d < dim; d++)
         total->acc[d] = ie_fma(part->acc[d], new, total->acc[d] * old);
+}
+
+static void fetch(const _Float16 *p, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += 32)
+        __builtin_prefetch(p + i, 0, 3);
 }
 
 /* n queries of one sequence over the blocks of its table. */
@@ -141,6 +160,10 @@ static void attend(const ie_args_attention *a, query *qs, int n, const int32_t *
         const int64_t per = IE_ATTN_SEGMENT / IE_KV_BLOCK;
         for (int64_t b = ie_max(seg * per, ie_kv_block_of(first)); b < (seg + 1) * per && b <= ie_kv_block_of(last); b++) {
             const int64_t base = b * IE_KV_BLOCK;
+            if (b < ie_kv_block_of(last)) { /* the next block lies pages away, where the hardware does not look ahead */
+                fetch(kc + ie_k_index(table[b + 1], kv_heads, dim, g, 0, 0), dim * IE_KV_BLOCK);
+                fetch(vc + ie_v_index(table[b + 1], kv_heads, dim, g, 0, 0), dim * IE_KV_BLOCK);
+            }
             int widened = 0, held = 0;
             query *at[AT_ONCE];
             for (int i = 0; i < n; i++) {
@@ -151,15 +174,20 @@ static void attend(const ie_args_attention *a, query *qs, int n, const int32_t *
                     q->used = 1;
                     at[held++] = q;
                 }
-                if (held == AT_ONCE || (held && i == n - 1)) {
+                if (held < AT_ONCE && !(held && i == n - 1))
+                    continue;
+                const _Float16 *kb = kc + ie_k_index(table[b], kv_heads, dim, g, 0, 0), *vb = vc + ie_v_index(table[b], kv_heads, dim, g, 0, 0);
+                if (n <= AT_ONCE) {
+                    block_update(at, held, kb, vb, 1, dim, a->scale, base);
+                } else {
                     if (!widened) {
-                        widen(kc + ie_k_index(table[b], kv_heads, dim, g, 0, 0), k, dim * IE_KV_BLOCK);
-                        widen(vc + ie_v_index(table[b], kv_heads, dim, g, 0, 0), v, dim * IE_KV_BLOCK);
+                        widen(kb, k, dim * IE_KV_BLOCK);
+                        widen(vb, v, dim * IE_KV_BLOCK);
                         widened = 1;
                     }
-                    block_update(at, held, k, v, dim, a->scale, base);
-                    held = 0;
+                    block_update(at, held, k, v, 0, dim, a->scale, base);
                 }
+                held = 0;
             }
         }
         for (int i = 0; i < n; i++)

@@ -36,15 +36,23 @@ IE_MATH ie_f16 ie_fma16(ie_f16 a, ie_f16 b, ie_f16 c)
 #endif
 }
 
-/* Sum of 16 lanes in the order every target uses: halves added until one lane is left. */
+/* Sum, and largest, of 16 lanes in the order every target uses: halves are combined until one lane is left. */
+typedef float ie_f8 __attribute__((ext_vector_type(8)));
+typedef float ie_f4 __attribute__((ext_vector_type(4)));
+typedef float ie_f2 __attribute__((ext_vector_type(2)));
 IE_MATH float ie_sum16(ie_f16 v)
 {
-    float t[16];
-    ie_store_f(t, v);
-    for (int n = 8; n > 0; n /= 2)
-        for (int i = 0; i < n; i++)
-            t[i] += t[i + n];
-    return t[0];
+    ie_f8 a = v.lo + v.hi;
+    ie_f4 b = a.lo + a.hi;
+    ie_f2 c = b.lo + b.hi;
+    return c.x + c.y;
+}
+IE_MATH float ie_max16(ie_f16 v)
+{
+    ie_f8 a = v.lo > v.hi ? v.lo : v.hi;
+    ie_f4 b = a.lo > a.hi ? a.lo : a.hi;
+    ie_f2 c = b.lo > b.hi ? b.lo : b.hi;
+    return c.x > c.y ? c.x : c.y;
 }
 
 /* acc + sum of 4 products in each lane: unsigned codes below 128 (w) times the signed bytes of a. */
