@@ -26,7 +26,7 @@ from .kv import BLOCK, BlockPool
 from .kv import Sequence as KvSequence
 from .machine import free_memory, this_machine
 from .options import DraftOptions, EngineOptions, resolve_context, resolve_threads
-from .program import Program
+from .program import Program, union
 from .step import Run, StepInputs
 
 DECODE_ROWS = (1, 2, 4, 8, 16)
@@ -140,21 +140,22 @@ class Engine:
         self._adopt_mtp(options.draft)
         draft = edit(blocks.build(gguf, self.config, STATE_SLOTS, self.ring))
         self.all_rows = max(1, min(self.chunk, LOGITS_BYTES // (4 * self.config.n_vocab)))
-        weight_bytes = weights.place(draft.weights()).total
+        self.chain = self._chain_program(gguf, options.draft)
+        more = (self.chain,) if self.chain else ()
+        weight_bytes = weights.place(union((draft, *more)).weights()).total
         # The arena's exact size follows from the plan; for this decision a bound is enough.
         widest = max(b.cols for b in draft.buffers if b.cols != self.config.n_vocab)
         work = 4 * (8 * widest * self.chunk + max(16, self.all_rows) * self.config.n_vocab)
+        work += 4 * self.ring * self.config.n_embd
         free = free_memory()
         self.n_ctx = choose_context(gguf.path, options.n_ctx, self.config, weight_bytes, work, free)
         self.state_slots = choose_slots(self.config, weight_bytes, work, free, self.n_ctx)
         few = self.state_slots not in (0, STATE_SLOTS)
         self.program = edit(blocks.build(gguf, self.config, self.state_slots, self.ring)) if few else draft
-        self.chain = self._chain_program(gguf, options.draft)
         n_blocks = -(-self.n_ctx // BLOCK)
         self.pool = BlockPool(n_blocks)
         self.step_inputs = StepInputs(max(self.chunk, DECODE_ROWS[-1]), 1, n_blocks)
         self._slots = [0]
-        more = (self.chain,) if self.chain else ()
         executor.load(gguf, self.config, self.program, self.n_ctx, n_blocks, progress, more=more)
         self._handles: dict[tuple[int, int], int] = {}
         self._handle(self.chunk, 1)  # the widest arena first: later ones fit into it
@@ -218,7 +219,7 @@ class Engine:
         if not self._slots:
             raise ResourceError("another sequence is open; close it first")
         return _Sequence(
-            self._slots.pop(), self.pool, self.step_inputs, self.n_ctx, self.state_slots, owner=self._slots
+            self._slots.pop(), self.pool, self.step_inputs, self.n_ctx, self.state_slots, self.ring, owner=self._slots
         )
 
     # ---- steps ----
@@ -288,6 +289,7 @@ class Engine:
         if n < 1:
             return []
         seq.reserve(seq.stored + n)
+        seq.touch(seq.stored + n)
         self.step_inputs.fill([Run(seq.slot, seq.stored, [token] + [0] * (n - 1))], [])
         self.executor.run(self._chain_handle, self.step_inputs)
         out: list[tuple[int, float]] = []

@@ -49,11 +49,13 @@ class Sequence:
     step: StepInputs
     limit: int  # most tokens
     slots: int = 0  # copies of recurrent state in the ring; 0: the model has none
+    hidden: int = 0  # positions whose hidden states are kept for drafting; 0: none are
     tokens: list[int] = field(default_factory=list)
     blocks: list[int] = field(default_factory=list)
     stored: int = 0  # tokens whose effect the caches and the current state hold; the rest must be fed again
     state: int = -1  # slot of the current state; -1: the zero state before the first token
     kept: int = 0  # how many tokens can be taken back by stepping to an older slot
+    reached: int = 0  # positions that hidden states were written for: the last `hidden` of them are there
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -86,24 +88,37 @@ class Sequence:
     def advance(self, rows: int) -> None:
         """`rows` more tokens have run in one step, keeping `keep(rows)` states."""
         self.stored += rows
+        self.touch(self.stored)
         if self.slots:
             keep = self.keep(rows)
             self.state = (self.state + keep) % self.slots
             self.kept = min((self.kept if keep == rows else -1) + keep, self.slots - 1, self.stored)
 
+    def touch(self, positions: int) -> None:
+        """Hidden states of positions below this one were written, in place of those `hidden` positions before."""
+        self.reached = max(self.reached, positions)
+
+    def _can_step_back(self, n: int) -> bool:
+        """Whether everything that the first n tokens left behind is still there. Keys and values always are."""
+        if n == 0 or (self.slots and self.stored - n > self.kept):
+            return False
+        return not self.hidden or n + self.hidden > self.reached
+
     def truncate(self, n: int) -> None:
         """Forget all but the first n tokens; the blocks of the others return to the pool.
 
-        Recurrent state steps back to an older slot of the ring; when none is old enough, everything is fed again
-        by the next forward.
+        Recurrent state steps back to an older slot of the ring; when none is old enough, or the hidden state before
+        the next token is gone, everything is fed again by the next forward.
         """
         if not 0 <= n <= len(self.tokens):
             raise ValueError(f"truncate to {n} of {len(self.tokens)} tokens")
         back = self.stored - n
-        if back > 0 and self.slots and n > 0 and back <= self.kept:
-            self.state, self.kept, self.stored = (self.state - back) % self.slots, self.kept - back, n
+        if back > 0 and self._can_step_back(n):
+            self.stored = n
+            if self.slots:
+                self.state, self.kept = (self.state - back) % self.slots, self.kept - back
         elif back > 0:
-            self.state, self.kept, self.stored = -1, 0, 0 if self.slots else n
+            self.state, self.kept, self.stored, self.reached = -1, 0, 0, 0
         del self.tokens[n:]
         keep = -(-n // BLOCK)
         for block in reversed(self.blocks[keep:]):

@@ -8,6 +8,7 @@ inputs, the hidden state of the last position.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -234,3 +235,27 @@ def test_a_chain_is_the_beginning_of_a_longer_one(p_min: float, path: str) -> No
             for seq in seqs:
                 seq.close()
     assert len(lengths) > 1 or p_min == 0.0
+
+
+def test_hidden_states_that_are_gone_are_made_anew(tmp_path: Path) -> None:
+    """A model without recurrent layers can go back as far as it likes, but for what the MTP block pairs next."""
+    path = make(tmp_path / "m.gguf", **SMALL, recurrent_layers=(0, 0))
+    ids = np.random.default_rng(6).integers(0, N_VOCAB, 200).tolist()
+    again = 0
+    with opened(path) as engine, opened(path, chunk=224) as fresh:
+        assert engine.config.delta is None and engine.ring == 32
+        for back in (1, 2, 15, 16, 17, 28, 29, 31, 32, 33, 60, 150, 199):
+            seq = engine.new_sequence()
+            engine.forward(seq, ids)
+            engine.draft(seq, 3, 4)  # writes hidden states ahead of the text
+            seq.truncate(200 - back)
+            assert (seq.stored == 200 - back) == (200 - back + 32 > 204), back
+            again += seq.stored == 0
+            engine.forward(seq, [5, 6])
+            compare(engine, seq, fresh, back)
+            other = fresh.new_sequence()
+            fresh.forward(other, seq.tokens)
+            assert engine.draft(seq, 7, 4) == fresh.draft(other, 7, 4)
+            for one in (seq, other):
+                one.close()
+    assert again >= 6

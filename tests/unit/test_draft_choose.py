@@ -1,4 +1,4 @@
-"""Which drafter drafts: the MTP chain beside looked-up text, and the choice by measured speed. Fake engine and clock."""
+"""Which drafter drafts: the MTP chain beside looked-up text, and the choice by speed. Fake engine, fake clock."""
 
 from __future__ import annotations
 
