@@ -75,7 +75,8 @@ def ops_header() -> str:
     out.append("enum {")
     out += [f"    IE_OP_{name.upper()} = {i}," for i, name in enumerate(OPS)]
     out += [f"    IE_OP_COUNT = {len(OPS)}", "};", ""]
-    out += ["enum { IE_DOMAIN_ROWS = 0, IE_DOMAIN_OUTS = 1, IE_DOMAIN_SEGS = 2, IE_DOMAIN_ROW = 3 };", "enum { IE_CMD_SKIPPABLE = 1 };", ""]
+    out.append("enum { IE_DOMAIN_ROWS = 0, IE_DOMAIN_OUTS = 1, IE_DOMAIN_SEGS = 2, IE_DOMAIN_ROW = 3 };")
+    out += ["enum { IE_CMD_SKIPPABLE = 1 };", ""]
     out += ["/* One command; constant once built. */", "typedef struct {"]
     out += [
         "    uint16_t op;",
