@@ -101,6 +101,19 @@ def ratio(results: list[dict[str, Any]], clock: str) -> float:
     return plain / drafted
 
 
+def table_row(name: str, found: dict[str, Any]) -> str:
+    """A kept file as a row of the table in docs/speculative.md."""
+    results = found["results"]
+    tokens, steps, proposed, accepted = (
+        sum(r[k] for r in results) for k in ("tokens", "steps", "proposed", "accepted")
+    )
+    each, emitted = sorted(r["ratio"] for r in results), tokens - len(results)
+    return (
+        f"| `{name}` | {len(results)} | {ratio(results, 'seconds'):.2f}× | {ratio(results, 'cpu_seconds'):.2f}× "
+        f"| {each[0]:.2f} to {each[-1]:.2f} | {emitted / steps:.2f} | {100 * accepted / proposed:.0f} % |"
+    )
+
+
 def line(name: str, results: list[dict[str, Any]]) -> str:
     """Rates of one or of several prompts together."""
     tokens, steps, proposed, accepted = (
@@ -122,6 +135,7 @@ def main(argv: list[str] | None = None) -> int:
     p.add_argument("--kind", help="only the prompts of this kind")
     p.add_argument("--draft", default="auto")
     p.add_argument("--drafter", default="auto")
+    p.add_argument("--draft-pmin", help="as ie-run")
     p.add_argument("--mtp", help="file with the MTP block")
     p.add_argument("-n", type=int, default=200)
     p.add_argument("-t", type=int, default=0)
@@ -133,6 +147,7 @@ def main(argv: list[str] | None = None) -> int:
     prompts = [x for x in json.loads(args.prompts.read_text("utf-8")) if args.kind in (None, x["kind"])]
     words = ["--draft", args.draft, "--drafter", args.drafter, "-t", str(args.t)]
     words += ["--mtp", args.mtp] if args.mtp else []
+    words += ["--draft-pmin", args.draft_pmin] if args.draft_pmin else []
     load = os.getloadavg()[0]
     with Engine.open(str(args.model), parse("ie-run", words).engine()) as engine:
         runner = Runner(engine, tokenizer.load(engine.gguf), args)
