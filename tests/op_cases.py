@@ -228,8 +228,8 @@ class Draw:
         buffer = Buffer(arg.name, "q8" if q8 else "f32", before + cols + after, domain)
         if "r" in arg.access:
             self.inputs[buffer] = self.activations(self.rows(domain), buffer.cols)
-            if self.op.name == "route":  # no expert may be so unlikely that its probability vanishes
-                self.inputs[buffer] = 2 * self.normal(self.rows(domain), buffer.cols)
+            if self.op.name == "route":  # many equal ones, none so unlikely that its probability vanishes
+                self.inputs[buffer] = np.round(2 * self.normal(self.rows(domain), buffer.cols))
             if arg.name == "route":
                 self.inputs[buffer][:, before : before + cols] = self.routes(self.rows(domain))
         return View(buffer, before, cols)

@@ -45,8 +45,6 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
 }
 _ONLY = {"short window": ("gemma3",), "long window": ("gemma3",), "cap": ("gemma3",)}
 """Options that other architectures' files do not say."""
-_NEVER = {"biases": ("qwen35", "qwen35moe"), "fused": ("qwen35", "qwen35moe")}
-"""Options that these architectures' blocks refuse: no file in use has them."""
 
 _WIDE = {"n_embd", "n_ff", "n_ff_exp", "n_ff_shexp"}
 
@@ -63,11 +61,7 @@ def options_of(arch: str) -> dict[str, dict[str, Any]]:
     """Name to options of `make_tiny`, for every option that the architecture has."""
     out = {}
     for name, options in _OPTIONS.items():
-        known = (
-            arch in _ONLY.get(name, (arch,))
-            and arch not in _NEVER.get(name, ())
-            and (name != "biases" or ARCHS[arch].all_biases)
-        )
+        known = arch in _ONLY.get(name, (arch,)) and (name != "biases" or ARCHS[arch].all_biases)
         if known and _valid(arch, options):
             out[name] = {"arch": arch, **options}
     return out
