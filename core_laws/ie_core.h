@@ -134,12 +134,18 @@ IE_FN int64_t ie_geom_experts(int64_t rows, int64_t y_cols, int64_t route_cols)
     return rows * used * ie_groups(y_cols / used);
 }
 IE_FN int64_t ie_geom_heads(int64_t rows, int64_t heads) { return rows * heads; }
-/* Attention: rows that share a tile, so that it has at most IE_ATTN_QUERIES queries of one KV head. */
+/* Attention: a tile has at most IE_ATTN_QUERIES queries of one KV head: some rows and some of the head's query heads. With
+ * a single KV head its query heads are dealt out over four tiles, so that one row keeps several threads busy. */
 #define IE_ATTN_QUERIES 32
-IE_FN int64_t ie_attn_rows(int64_t group) { return ie_min(8, ie_max(1, IE_ATTN_QUERIES / group)); }
+IE_FN int64_t ie_attn_heads(int64_t group, int64_t kv_heads)
+{
+    return ie_min(IE_ATTN_QUERIES, kv_heads > 1 ? group : ie_div_up(group, 4));
+}
+IE_FN int64_t ie_attn_rows(int64_t heads) { return ie_min(8, ie_max(1, IE_ATTN_QUERIES / heads)); }
 IE_FN int64_t ie_geom_attention(int64_t rows, int64_t heads, int64_t kv_heads)
 {
-    return ie_div_up(rows, ie_attn_rows(heads / kv_heads)) * kv_heads;
+    const int64_t group = heads / kv_heads, some = ie_attn_heads(group, kv_heads);
+    return ie_div_up(rows, ie_attn_rows(some)) * kv_heads * ie_div_up(group, some);
 }
 
 /* ---- work accounting: bytes that must move and floating-point operations ---- */

@@ -213,34 +213,32 @@ IE_KERNEL(attention)
 {
     IE_ARGS(attention);
     const int64_t dim = a->head_dim, kv_heads = a->kv_heads, group = a->heads / kv_heads, live = ie_domain_rows(cmd, step);
-    const int64_t per_tile = ie_attn_rows(group), stride = ie_align_up(dim, 16);
+    const int64_t some = ie_attn_heads(group, kv_heads), parts = ie_div_up(group, some);
+    const int64_t per_tile = ie_attn_rows(some), stride = ie_align_up(dim, 16);
     float memory[2 * MAX_QUERIES * IE_MAX_HEAD_DIM];
     query qs[MAX_QUERIES];
     for (int64_t t = begin; t < end; t++) {
-        const int64_t g = t % kv_heads, r0 = t / kv_heads * per_tile, r1 = ie_min(r0 + per_tile, live);
-        /* Runs of rows of one sequence; query heads beyond what a tile holds go in turns. */
-        for (int64_t r = r0; r < r1;) {
+        const int64_t g = t / parts % kv_heads, h0 = t % parts * some, heads = ie_min(some, group - h0);
+        const int64_t r0 = t / parts / kv_heads * per_tile, r1 = ie_min(r0 + per_tile, live);
+        for (int64_t r = r0; r < r1;) { /* runs of rows of one sequence */
             const int32_t seq = ie_ints(step->seq)[r + ie_step_row(cmd)];
             int64_t e = r + 1;
             while (e < r1 && ie_ints(step->seq)[e + ie_step_row(cmd)] == seq)
                 e++;
-            for (int64_t h0 = 0; h0 < group; h0 += MAX_QUERIES) {
-                const int64_t heads = ie_min(MAX_QUERIES, group - h0);
-                int n = 0;
-                for (int64_t row = r; row < e; row++)
-                    for (int64_t h = 0; h < heads; h++, n++) {
-                        query *q = &qs[n];
-                        q->q = ie_row_f(a->q, row) + (g * group + h0 + h) * dim;
-                        q->pos = ie_ints(step->pos)[row + ie_step_row(cmd)];
-                        q->start = ie_window_start(q->pos, a->window);
-                        q->part.acc = memory + 2 * n * stride;
-                        q->total.acc = q->part.acc + stride;
-                        state_reset(&q->total, dim);
-                    }
-                attend(a, qs, n, ie_ints(step->tables) + (int64_t)seq * step->max_blocks, g);
-                for (int i = 0; i < n; i++)
-                    emit(a, &qs[i], r + i / heads, g * group + h0 + i % heads);
-            }
+            int n = 0;
+            for (int64_t row = r; row < e; row++)
+                for (int64_t h = 0; h < heads; h++, n++) {
+                    query *q = &qs[n];
+                    q->q = ie_row_f(a->q, row) + (g * group + h0 + h) * dim;
+                    q->pos = ie_ints(step->pos)[row + ie_step_row(cmd)];
+                    q->start = ie_window_start(q->pos, a->window);
+                    q->part.acc = memory + 2 * n * stride;
+                    q->total.acc = q->part.acc + stride;
+                    state_reset(&q->total, dim);
+                }
+            attend(a, qs, n, ie_ints(step->tables) + (int64_t)seq * step->max_blocks, g);
+            for (int i = 0; i < n; i++)
+                emit(a, &qs[i], r + i / heads, g * group + h0 + i % heads);
             r = e;
         }
     }
