@@ -6,6 +6,7 @@ Owns: exponentially decayed averages and the choice that follows from them. Pure
 from __future__ import annotations
 
 DECAY = 0.9
+STALE = 48  # steps after which a time is no longer relied on
 
 
 class Average:
@@ -24,29 +25,37 @@ class Average:
 
 
 class StepCosts:
-    """Seconds of a step by its number of rows. Unmeasured numbers are guessed from the nearest measured ones."""
+    """Seconds of a step by its number of rows. Unmeasured numbers are guessed from the nearest measured ones, and so are
+    numbers of several rows that were measured long ago: a step that was held up once would never be tried again."""
 
     def __init__(self) -> None:
         self._times: dict[int, Average] = {}
+        self._last: dict[int, int] = {}  # rows -> number of the step that had them
+        self._steps = 0
 
     def add(self, rows: int, seconds: float) -> None:
+        self._steps += 1
+        if rows > 1 and not self.known(rows):
+            self._times.pop(rows, None)
         self._times.setdefault(rows, Average()).add(seconds)
+        self._last[rows] = self._steps
 
     def known(self, rows: int) -> bool:
-        return rows in self._times
+        return rows in self._times and (rows == 1 or self._steps - self._last[rows] < STALE)
 
     def seconds(self, rows: int) -> float:
         """Linear between measured numbers of rows; beyond them, one row more costs a sixth of a single-row step (that
         is what a small model's rows cost on a processor; large models' cost less)."""
-        if rows in self._times:
+        known = [r for r in self._times if self.known(r)]
+        if rows in known:
             return self._times[rows].value
-        below = max((r for r in self._times if r < rows), default=None)
-        above = min((r for r in self._times if r > rows), default=None)
+        below = max((r for r in known if r < rows), default=None)
+        above = min((r for r in known if r > rows), default=None)
         if below is None:
             return self._times[above].value if above is not None else 0.0
         base = self._times[below].value
         if above is None:
-            single = self._times[min(self._times)].value
+            single = self._times[min(known)].value
             return base + (rows - below) * single / 6
         share = (rows - below) / (above - below)
         return base + share * (self._times[above].value - base)

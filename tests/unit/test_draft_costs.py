@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ie.draft.costs import Average, StepCosts, best_length, expected_tokens
+from ie.draft.costs import STALE, Average, StepCosts, best_length, expected_tokens
 
 TIMES = st.floats(1e-3, 1e3)
 
@@ -80,3 +80,17 @@ def test_best_length_has_the_best_rate(p: float, most: int, times: list[float]) 
     assert 0 <= n <= most and rates[n] == pytest.approx(max(rates))
     assert best_length(0.0, most, costs_of({i: float(i) for i in range(1, 17)})) == 0
     assert best_length(0.5, most, costs_of(dict.fromkeys(range(1, 17), 1.0))) == most
+
+
+def test_a_step_that_was_held_up_is_tried_again() -> None:
+    """Its time is forgotten after a while; that of single rows, to which all is compared, is not."""
+    costs = costs_of({1: 1.0, 4: 1.6})
+    costs.add(8, 100.0)
+    assert best_length(0.95, 7, costs) < 7
+    for _ in range(STALE):
+        costs.add(4, 1.6)
+    assert not costs.known(8) and costs.seconds(8) == pytest.approx(1.6 + 4 / 6)
+    assert best_length(0.95, 7, costs) == 7
+    costs.add(8, 2.4)
+    assert costs.seconds(8) == pytest.approx(2.4), "nothing is left of the old time"
+    assert costs.known(1) and costs.seconds(1) == 1.0
