@@ -25,8 +25,8 @@ class Average:
 
 
 class StepCosts:
-    """Seconds of a step by its number of rows. Unmeasured numbers are guessed from the nearest measured ones, and so are
-    numbers of several rows that were measured long ago: a step that was held up once would never be tried again."""
+    """Seconds of a step by its number of rows. Unmeasured numbers are guessed from the nearest measured ones, and so
+    are numbers of several rows that were measured long ago: a step that was held up once would never be tried again."""
 
     def __init__(self) -> None:
         self._times: dict[int, Average] = {}
