@@ -175,6 +175,20 @@ LAYOUTS: tuple[Layout, ...] = (
         11, "q6_kx16", "Q6_K", 256, 210,
         (_half("d", 208), Field("s", 192, 1, 16), _words("h", 128, 16), _words("q", 0, 32)),
     ),
+    Layout(12, "iq4_nlx16", "IQ4_NL", 32, 18, (_half("d", 0), _words("q", 2, 4))),
+    Layout(13, "mxfp4x16", "MXFP4", 32, 17, (Field("e", 0, 1, 1), _words("q", 1, 4))),
+    Layout(
+        14, "iq4_xsx16", "IQ4_XS", 256, 136,
+        (_half("d", 0), _half("h", 2), _words("s", 4, 1), _words("q", 8, 32)),
+    ),
+    Layout(
+        15, "q2_kx16", "Q2_K", 256, 84,
+        (_half("d", 80), _half("m", 82), _words("s", 0, 4), _words("q", 16, 16)),
+    ),
+    Layout(
+        16, "q3_kx16", "Q3_K", 256, 110,
+        (_half("d", 108), _words("s", 96, 3), _words("h", 0, 8), _words("q", 32, 16)),
+    ),
 )  # fmt: skip
 
 ROWS_LAYOUT = 128

@@ -60,6 +60,10 @@ IE_MATH ie_f16 add_run(ie_f16 acc, const ie_run32 *r, const uint8_t *x, q8_place
     } else {
         acc = ie_fma16(__builtin_convertvector(first + second, ie_f16), r->d * da, acc);
     }
+    if (k.has_min && k.halves) { /* d * sum of each half */
+        acc = ie_fma16(r->m, ie_splat(da * (float)-int_at(x + at.sums)), acc);
+        return ie_fma16(r->m1, ie_splat(da * (float)-int_at(x + at.sums + 4)), acc);
+    }
     return k.has_min ? ie_fma16(r->m, ie_splat(float_at(x + at.dsum)), acc) : acc;
 }
 
@@ -203,6 +207,16 @@ IE_QUANT(q8_0, plain, 1, 0, 0, IE_CODE_BIAS)
 IE_QUANT(q4_k, q4_k, 8, 1, 0, 0)
 IE_QUANT(q5_k, q5_k, 8, 1, 0, 0)
 IE_QUANT(q6_k, q6_k, 8, 0, 1, 32)
+IE_QUANT(iq4_nl, plain, 1, 0, 0, IE_CODE_BIAS)
+IE_QUANT(mxfp4, plain, 1, 0, 0, IE_CODE_BIAS)
+IE_QUANT(iq4_xs, iq4_xs, 8, 0, 0, IE_CODE_BIAS)
+IE_QUANT(q2_k, q2_k, 8, 1, 1, 0)
+IE_QUANT(q3_k, q3_k, 8, 0, 1, 4)
+IE_PANEL(iq4_nl, plain, 1, 0, 0, IE_CODE_BIAS)
+IE_PANEL(mxfp4, plain, 1, 0, 0, IE_CODE_BIAS)
+IE_PANEL(iq4_xs, iq4_xs, 8, 0, 0, IE_CODE_BIAS)
+IE_PANEL(q2_k, q2_k, 8, 1, 1, 0)
+IE_PANEL(q3_k, q3_k, 8, 0, 1, 4)
 IE_PANEL(q4_k, q4_k, 8, 1, 0, 0)
 IE_PANEL(q5_k, q5_k, 8, 1, 0, 0)
 IE_PANEL(q6_k, q6_k, 8, 0, 1, 32)
@@ -286,6 +300,8 @@ static void finish(const ie_args_matmul *a, int64_t g, int64_t r0, int n, const 
 static const rows_fn table[IE_L_COUNT] = {
     [IE_L_Q4_0X16] = rows_q4_0, [IE_L_Q4_1X16] = rows_q4_1, [IE_L_Q5_0X16] = rows_q5_0, [IE_L_Q5_1X16] = rows_q5_1,
     [IE_L_Q8_0X16] = rows_q8_0, [IE_L_Q4_KX16] = rows_q4_k, [IE_L_Q5_KX16] = rows_q5_k, [IE_L_Q6_KX16] = rows_q6_k,
+    [IE_L_Q2_KX16] = rows_q2_k, [IE_L_Q3_KX16] = rows_q3_k, [IE_L_IQ4_NLX16] = rows_iq4_nl, [IE_L_MXFP4X16] = rows_mxfp4,
+    [IE_L_IQ4_XSX16] = rows_iq4_xs,
     [IE_L_F32X16] = rows_f32,   [IE_L_F16X16] = rows_f16,   [IE_L_BF16X16] = rows_bf16,
 };
 
@@ -298,7 +314,9 @@ void IE_NAME(ie_group_product)(const ie_product *p, int64_t g, int64_t r0, int n
 }
 
 static const panel_fn panels[IE_L_COUNT] = {
-    [IE_L_Q4_KX16] = panel_q4_k, [IE_L_Q5_KX16] = panel_q5_k, [IE_L_Q6_KX16] = panel_q6_k,
+    [IE_L_Q2_KX16] = panel_q2_k,     [IE_L_Q3_KX16] = panel_q3_k,   [IE_L_Q4_KX16] = panel_q4_k, [IE_L_Q5_KX16] = panel_q5_k,
+    [IE_L_Q6_KX16] = panel_q6_k,     [IE_L_IQ4_NLX16] = panel_iq4_nl, [IE_L_MXFP4X16] = panel_mxfp4,
+    [IE_L_IQ4_XSX16] = panel_iq4_xs,
 };
 
 static void many_rows(const ie_args_matmul *a, const ie_product *p, int64_t rows, int64_t begin, int64_t end)

@@ -72,6 +72,25 @@ IE_MATH ie_i16 ie_start(int32_t minus_sum, int bias)
     return (ie_i16)(v << (uint32_t)__builtin_ctz((uint32_t)bias));
 }
 
+/* Each of the 64 bytes of idx (0 … 15) replaced by table[byte]. */
+IE_MATH ie_u16 ie_lookup(ie_u16 idx, const uint8_t table[16])
+{
+#if defined(__AVX512BW__)
+    return (ie_u16)_mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)table)), (__m512i)idx);
+#elif defined(__AVX2__)
+    union { ie_u16 u; __m256i h[2]; } v = {.u = idx};
+    const __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)table));
+    for (int i = 0; i < 2; i++)
+        v.h[i] = _mm256_shuffle_epi8(t, v.h[i]);
+    return v.u;
+#else
+    union { ie_u16 u; uint8_t b[64]; } v = {.u = idx};
+    for (int i = 0; i < 64; i++)
+        v.b[i] = table[v.b[i]];
+    return v.u;
+#endif
+}
+
 #if defined(__AVX512VNNI__)
 
 IE_MATH ie_i16 ie_dot_small(ie_i16 acc, ie_u16 w, uint32_t a)

@@ -3,15 +3,15 @@
  * A tile covers `subs` runs of 32 values along K (1, or 8 for the formats of 256). `open_X` decodes what a tile's
  * runs share, `load_X` gives run s. Codes are unsigned bytes; the true code is code - bias. Run s contributes
  *   sum over j of d_j * da * (integer dot of half j), j = 0, 1 for formats with a scale per 16 values, else whole,
- *   plus m * da * sum(a) where the format has a minimum (m carries its sign). Value formulas: ie/formats.py. */
+ *   plus m * da * sum(a) where the format has a minimum (m carries its sign), by halves (m, m1) where scales are. Value formulas: ie/formats.py. */
 #ifndef IE_TILES_H
 #define IE_TILES_H
 
 #include "cpu.h"
 
-typedef struct { ie_u16 w[8]; ie_f16 d, d1, m; } ie_run32;
+typedef struct { ie_u16 w[8]; ie_f16 d, d1, m, m1; } ie_run32;
 /* Scales of a tile of 256 values: bytes of sub-scales and sub-minima, four a word, and the two super-scales. */
-typedef struct { ie_u16 sc[2], mn[2]; ie_f16 d, m; const uint8_t *p; } ie_tile_state;
+typedef struct { ie_u16 sc[4], mn[4]; ie_f16 d, m; const uint8_t *p; } ie_tile_state;
 
 IE_MATH ie_u16 ie_field_word(const uint8_t *field, int element) { return ie_load_w(field + ie_field_offset(element, 0, 4)); }
 
@@ -125,6 +125,98 @@ IE_MATH void ie_load_q6_k(ie_run32 *r, const ie_tile_state *t, int s)
         ie_u16 high = (ie_field_word(h, 8 * half + i) >> (2u * (uint32_t)quarter)) & 0x03030303u;
         r->w[i] = low | (high << 4);
     }
+}
+
+/* Byte k of the words in t, as a number in each lane. */
+IE_MATH ie_i16 ie_byte_of(const ie_u16 *words, int k) { return (ie_i16)((words[k >> 2] >> (8u * (uint32_t)(k & 3))) & 255u); }
+IE_MATH ie_f16 ie_to_float(ie_i16 v) { return __builtin_convertvector(v, ie_f16); }
+
+/* ---- nibbles that index a table of signed values; kept + 128 ---- */
+
+static const uint8_t ie_values_nl[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
+static const uint8_t ie_values_fp4[16] = {128, 129, 130, 131, 132, 134, 136, 140, 128, 127, 126, 125, 124, 122, 120, 116};
+
+IE_MATH void ie_looked_up(ie_run32 *r, const uint8_t *q, const uint8_t *values)
+{
+    ie_nibbles32(r, q);
+    for (int i = 0; i < 8; i++)
+        r->w[i] = ie_lookup(r->w[i], values);
+}
+IE_MATH void ie_load_iq4_nl(ie_run32 *r, const ie_tile_state *t, int s)
+{
+    (void)s;
+    r->d = ie_load_h(t->p + IE_L_IQ4_NLX16_D);
+    ie_looked_up(r, t->p + IE_L_IQ4_NLX16_Q, ie_values_nl);
+}
+IE_MATH void ie_load_mxfp4(ie_run32 *r, const ie_tile_state *t, int s)
+{
+    (void)s;
+    typedef uint8_t bytes16 __attribute__((ext_vector_type(16), aligned(1)));
+    const ie_u16 e = __builtin_convertvector(*(const bytes16 *)(const void *)(t->p + IE_L_MXFP4X16_E), ie_u16);
+    /* 2^(e - 128): below e = 2 a subnormal number */
+    r->d = (ie_f16)(e >= 2u ? (e - 1u) << 23 : (ie_u16)(0x00200000u) << e);
+    ie_looked_up(r, t->p + IE_L_MXFP4X16_Q, ie_values_fp4);
+}
+IE_MATH void ie_open_iq4_xs(ie_tile_state *t, const uint8_t *p)
+{
+    t->p = p;
+    t->d = ie_load_h(p + IE_L_IQ4_XSX16_D);
+    t->sc[0] = ie_field_word(p + IE_L_IQ4_XSX16_S, 0); /* low 4 bits of the 8 scales */
+    typedef uint16_t words16 __attribute__((ext_vector_type(16), aligned(2)));
+    t->sc[1] = __builtin_convertvector(*(const words16 *)(const void *)(p + IE_L_IQ4_XSX16_H), ie_u16); /* high 2 bits */
+}
+IE_MATH void ie_load_iq4_xs(ie_run32 *r, const ie_tile_state *t, int s)
+{
+    const ie_u16 scale = ((t->sc[0] >> (4u * (uint32_t)s)) & 15u) | (((t->sc[1] >> (2u * (uint32_t)s)) & 3u) << 4);
+    r->d = t->d * ie_to_float((ie_i16)scale - 32);
+    ie_looked_up(r, t->p + IE_L_IQ4_XSX16_Q + ie_field_offset(4 * s, 0, 4), ie_values_nl);
+}
+
+/* ---- two and three bits, a scale per 16 values ---- */
+
+/* Run s: quarter s mod 4 of half s / 4, two bits at a time. */
+IE_MATH void ie_pairs(ie_run32 *r, const uint8_t *q, int s)
+{
+    for (int i = 0; i < 8; i++)
+        r->w[i] = (ie_field_word(q, 8 * (s >> 2) + i) >> (2u * (uint32_t)(s & 3))) & 0x03030303u;
+}
+IE_MATH void ie_open_q2_k(ie_tile_state *t, const uint8_t *p)
+{
+    t->p = p;
+    t->d = ie_load_h(p + IE_L_Q2_KX16_D);
+    t->m = -ie_load_h(p + IE_L_Q2_KX16_M);
+    for (int i = 0; i < 4; i++) {
+        const ie_u16 w = ie_field_word(p + IE_L_Q2_KX16_S, i);
+        t->sc[i] = w & 0x0F0F0F0Fu;
+        t->mn[i] = (w >> 4) & 0x0F0F0F0Fu;
+    }
+}
+IE_MATH void ie_load_q2_k(ie_run32 *r, const ie_tile_state *t, int s)
+{
+    r->d = t->d * ie_to_float(ie_byte_of(t->sc, 2 * s));
+    r->d1 = t->d * ie_to_float(ie_byte_of(t->sc, 2 * s + 1));
+    r->m = t->m * ie_to_float(ie_byte_of(t->mn, 2 * s));
+    r->m1 = t->m * ie_to_float(ie_byte_of(t->mn, 2 * s + 1));
+    ie_pairs(r, t->p + IE_L_Q2_KX16_Q, s);
+}
+IE_MATH void ie_open_q3_k(ie_tile_state *t, const uint8_t *p)
+{
+    t->p = p;
+    t->d = ie_load_h(p + IE_L_Q3_KX16_D);
+    const ie_u16 a = ie_field_word(p + IE_L_Q3_KX16_S, 0), b = ie_field_word(p + IE_L_Q3_KX16_S, 1);
+    const ie_u16 high = ie_field_word(p + IE_L_Q3_KX16_S, 2);
+    for (int i = 0; i < 4; i++) { /* scales 4i … 4i + 3: four low bits from a or b, two high ones */
+        const ie_u16 low = ((i & 1 ? b : a) >> (4u * (uint32_t)(i >> 1))) & 0x0F0F0F0Fu;
+        t->sc[i] = low | (((high >> (2u * (uint32_t)i)) & 0x03030303u) << 4);
+    }
+}
+IE_MATH void ie_load_q3_k(ie_run32 *r, const ie_tile_state *t, int s)
+{
+    r->d = t->d * ie_to_float(ie_byte_of(t->sc, 2 * s) - 32);
+    r->d1 = t->d * ie_to_float(ie_byte_of(t->sc, 2 * s + 1) - 32);
+    ie_pairs(r, t->p + IE_L_Q3_KX16_Q, s);
+    for (int i = 0; i < 8; i++) /* a third bit, which stands for 4; its absence subtracts 4: the bias */
+        r->w[i] |= ((ie_field_word(t->p + IE_L_Q3_KX16_H, i) >> (uint32_t)s) & 0x01010101u) << 2;
 }
 
 #endif

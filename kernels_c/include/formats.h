@@ -133,7 +133,12 @@ enum ie_layout {
     IE_L_Q4_KX16 = 9,
     IE_L_Q5_KX16 = 10,
     IE_L_Q6_KX16 = 11,
-    IE_L_COUNT = 12
+    IE_L_IQ4_NLX16 = 12,
+    IE_L_MXFP4X16 = 13,
+    IE_L_IQ4_XSX16 = 14,
+    IE_L_Q2_KX16 = 15,
+    IE_L_Q3_KX16 = 16,
+    IE_L_COUNT = 17
 };
 
 #define IE_L_Q4_1X16_ROWS 16
@@ -210,6 +215,42 @@ enum ie_layout {
 #define IE_L_Q6_KX16_H 288
 #define IE_L_Q6_KX16_Q 1312
 
+#define IE_L_IQ4_NLX16_ROWS 16
+#define IE_L_IQ4_NLX16_BLOCK 32
+#define IE_L_IQ4_NLX16_SIZE 288
+#define IE_L_IQ4_NLX16_D 0
+#define IE_L_IQ4_NLX16_Q 32
+
+#define IE_L_MXFP4X16_ROWS 16
+#define IE_L_MXFP4X16_BLOCK 32
+#define IE_L_MXFP4X16_SIZE 272
+#define IE_L_MXFP4X16_E 0
+#define IE_L_MXFP4X16_Q 16
+
+#define IE_L_IQ4_XSX16_ROWS 16
+#define IE_L_IQ4_XSX16_BLOCK 256
+#define IE_L_IQ4_XSX16_SIZE 2176
+#define IE_L_IQ4_XSX16_D 0
+#define IE_L_IQ4_XSX16_H 32
+#define IE_L_IQ4_XSX16_S 64
+#define IE_L_IQ4_XSX16_Q 128
+
+#define IE_L_Q2_KX16_ROWS 16
+#define IE_L_Q2_KX16_BLOCK 256
+#define IE_L_Q2_KX16_SIZE 1344
+#define IE_L_Q2_KX16_D 0
+#define IE_L_Q2_KX16_M 32
+#define IE_L_Q2_KX16_S 64
+#define IE_L_Q2_KX16_Q 320
+
+#define IE_L_Q3_KX16_ROWS 16
+#define IE_L_Q3_KX16_BLOCK 256
+#define IE_L_Q3_KX16_SIZE 1760
+#define IE_L_Q3_KX16_D 0
+#define IE_L_Q3_KX16_S 32
+#define IE_L_Q3_KX16_H 224
+#define IE_L_Q3_KX16_Q 736
+
 #define IE_L_ROWS 128 /* ids from here on: a file format kept as it is, its id added */
 
 /* how a lane's fields come from its file block; unit 0 ends the list */
@@ -228,6 +269,11 @@ static const ie_layout_row ie_layouts[IE_L_COUNT] = {
     [IE_L_Q4_KX16] = {256, 2304, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 2, 1, IE_FIELD_COPY}, {4, 64, 4, 3, IE_FIELD_COPY}, {16, 256, 4, 32, IE_FIELD_COPY}}},
     [IE_L_Q5_KX16] = {256, 2816, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 2, 1, IE_FIELD_COPY}, {4, 64, 4, 3, IE_FIELD_COPY}, {16, 256, 4, 8, IE_FIELD_COPY}, {48, 768, 4, 32, IE_FIELD_COPY}}},
     [IE_L_Q6_KX16] = {256, 3360, {{208, 0, 2, 1, IE_FIELD_COPY}, {192, 32, 1, 16, IE_FIELD_COPY}, {128, 288, 4, 16, IE_FIELD_COPY}, {0, 1312, 4, 32, IE_FIELD_COPY}}},
+    [IE_L_IQ4_NLX16] = {32, 288, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 4, 4, IE_FIELD_COPY}}},
+    [IE_L_MXFP4X16] = {32, 272, {{0, 0, 1, 1, IE_FIELD_COPY}, {1, 16, 4, 4, IE_FIELD_COPY}}},
+    [IE_L_IQ4_XSX16] = {256, 2176, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 2, 1, IE_FIELD_COPY}, {4, 64, 4, 1, IE_FIELD_COPY}, {8, 128, 4, 32, IE_FIELD_COPY}}},
+    [IE_L_Q2_KX16] = {256, 1344, {{80, 0, 2, 1, IE_FIELD_COPY}, {82, 32, 2, 1, IE_FIELD_COPY}, {0, 64, 4, 4, IE_FIELD_COPY}, {16, 320, 4, 16, IE_FIELD_COPY}}},
+    [IE_L_Q3_KX16] = {256, 1760, {{108, 0, 2, 1, IE_FIELD_COPY}, {96, 32, 4, 3, IE_FIELD_COPY}, {0, 224, 4, 8, IE_FIELD_COPY}, {32, 736, 4, 16, IE_FIELD_COPY}}},
 };
 
 #endif
