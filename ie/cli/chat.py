@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import paths
-from ..errors import IeError, OptionError
+from ..errors import IeError, OptionError, TokenizerError
 from ..options import Options
 from .answer import Answer, answer, check_length
 from .console import Console
@@ -108,7 +108,10 @@ def encode(session: Session, messages: Sequence[dict[str, str]]) -> list[int]:
     """A whole conversation as token ids, ready for the next answer."""
     from ..tokenizer import encode_chat
 
-    return encode_chat(session.tokenizer, messages)
+    ids = encode_chat(session.tokenizer, messages)
+    if not ids:
+        raise TokenizerError("chat template: it makes no text of the conversation")
+    return ids
 
 
 def _common(a: Sequence[int], b: Sequence[int]) -> int:

@@ -4,7 +4,8 @@ Owns: running an untrusted Jinja template within bounds, the globals that templa
 without a second BOS. Does not own: which messages there are.
 
 The template comes with the model and is as untrusted as the rest of the file. It runs in Jinja's immutable sandbox;
-in addition the sizes that it could blow up (ranges, repetition, padding, concatenation, the output) are bounded.
+in addition the sizes that it could blow up (ranges, repetition, padding, concatenation, the output) are bounded, and
+so are the time and the memory of the whole, for what these do not cover (loops in loops, macros, nested lists).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ie.errors import TokenizerError
+from ie.tokenizer.bounds import OutOfTime, bounded
 
 if TYPE_CHECKING:
     import jinja2
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 MAX_TEMPLATE = 1 << 20  # characters
 MAX_OUTPUT = 1 << 24  # characters, of the result and of any string made on the way
 MAX_ITERATIONS = 1 << 20  # of all range() together, in one rendering
+MAX_SECONDS = 10.0  # of CPU time
+MAX_MEMORY = 1 << 30  # bytes that rendering may add to the process
 
 # Methods of strings whose result's size is an argument's value, not an argument's length.
 _PADDING = frozenset({"ljust", "rjust", "center", "zfill", "expandtabs", "format", "format_map"})
@@ -57,6 +61,7 @@ def apply_chat_template(
         raise TokenizerError(f"chat template: {len(source)} characters, at most {MAX_TEMPLATE} are accepted")
     import jinja2
 
+    _environment()  # outside the bounds, which are the template's
     moment = now
     spent = 0
 
@@ -81,16 +86,19 @@ def apply_chat_template(
         "range": bounded_range,
     }
     try:
-        parts: list[str] = []
-        size = 0
-        for part in _compile(source).generate(context):
-            size += len(part)
-            if size > MAX_OUTPUT:
-                raise _TemplateError(f"the result exceeds {MAX_OUTPUT} characters")
-            parts.append(part)
-        return "".join(parts)
+        with bounded(MAX_SECONDS, MAX_MEMORY):
+            parts: list[str] = []
+            size = 0
+            for part in _compile(source).generate(context):
+                size += len(part)
+                if size > MAX_OUTPUT:
+                    raise _TemplateError(f"the result exceeds {MAX_OUTPUT} characters")
+                parts.append(part)
+            return "".join(parts)
     except jinja2.TemplateSyntaxError as e:
         raise TokenizerError(f"chat template: line {e.lineno}: {_one_line(e.message or 'syntax error')}") from None
+    except OutOfTime:
+        raise TokenizerError(f"chat template: not done after {MAX_SECONDS:g} s") from None
     except RecursionError:
         raise TokenizerError("chat template: nested too deeply") from None
     except MemoryError:

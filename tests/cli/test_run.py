@@ -348,6 +348,12 @@ def test_no_chat_template(ie_run) -> None:
     assert said == "the model has no chat template: give a text to continue with -p, without -cnv"
 
 
+def test_chat_template_without_a_result(ie_run) -> None:
+    loader = FakeLoader(tokenizer=FakeTokenizer(chat_template="{# nothing #}"))
+    said = failed(ie_run("fake.gguf", "-cnv", "-st", "-p", "a", loader=loader))
+    assert said == "chat template: it makes no text of the conversation"
+
+
 def test_a_bug_is_one_line_and_a_traceback_only_with_v(ie_run) -> None:
     class Broken(FakeEngine):
         def forward(self, seq, tokens, want):  # type: ignore[no-untyped-def]

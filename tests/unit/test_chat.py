@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import resource
+import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 from ie.errors import TokenizerError
-from ie.tokenizer import Tokenizer, apply_chat_template, encode_chat
+from ie.tokenizer import Tokenizer, apply_chat_template, chat, encode_chat
 from tests import tiny_vocabs as tv
 
 SPECIAL = {"<s>": tv.CONTROL, "</s>": tv.CONTROL, "<|im_start|>": tv.CONTROL, "<|im_end|>": tv.CONTROL}
@@ -156,6 +158,40 @@ def test_refusals_are_one_line(template: str, says: str, tmp_path: Path) -> None
     message = str(caught.value)
     assert message.startswith("chat template: ")
     assert "\n" not in message and len(message) < 400
+
+
+ENDLESS = {
+    "loops over texts": (
+        "{% set s = 'x' * 10000 %}{% for a in s %}{% for b in s %}{% for c in s %}{% endfor %}{% endfor %}{% endfor %}",
+        "not done after 0.3 s",
+    ),
+    "a tree of macros": (
+        "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+        "not done after 0.3 s",
+    ),
+    "at compile time": ("{{ 'abc' | slice(1000000000) | list | length }}", "not done after 0.3 s"),
+}
+HUGE = {
+    "list of large texts": (
+        "{% set x = namespace(v=[]) %}{% for i in range(999) %}{% set x.v = x.v + ['x' * 16000000 ~ i] %}{% endfor %}",
+        "too much memory",
+    ),
+    "json": ("{% set v = ['x' * 16000000] * 1000000 %}{{ v | tojson }}", "too much memory"),
+    "list as text": ("{% set v = ['x' * 16000000] * 1000000 %}{{ v ~ 'a' }}", "too much memory"),
+    "translation": ("{{ ('a' * 1000000).translate({97: 'b' * 1000000}) | length }}", "too much memory"),
+}
+
+
+@pytest.mark.parametrize(("template", "says"), (ENDLESS | HUGE).values(), ids=(ENDLESS | HUGE).keys())
+def test_time_and_memory_are_bounded(template: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if says.startswith("not done"):
+        monkeypatch.setattr(chat, "MAX_SECONDS", 0.3)
+    else:
+        monkeypatch.setattr(chat, "MAX_MEMORY", 1 << 27)
+    before = resource.getrlimit(resource.RLIMIT_AS), sys.gettrace()
+    with pytest.raises(TokenizerError, match=says):
+        render(template, tmp_path)
+    assert (resource.getrlimit(resource.RLIMIT_AS), sys.gettrace()) == before
 
 
 def test_no_template_and_a_huge_one(tmp_path: Path) -> None:
