@@ -184,15 +184,17 @@ IE_FN int64_t ie_plan_check(int64_t n, const int64_t *offset, const int64_t *siz
 
 /* ---- schedule check: access a belongs to command cmd[a] and touches bytes [lo[a], hi[a]) of space
  * space[a], writing iff write[a]. stage[c] is the stage of command c. Accepts (-1) iff stages never
- * decrease and no two commands of one stage conflict; else the index of the first offending access. ---- */
+ * decrease and no two commands of one stage conflict; else the index of the first offending access, or n when stages
+ * decrease. ---- */
 
 IE_FN int64_t ie_stage_check(int64_t n_cmds, const int64_t *stage, int64_t n, const int64_t *cmd, const int64_t *space,
                              const int64_t *lo, const int64_t *hi, const int64_t *write)
 {
+    for (int64_t c = 1; c < n_cmds; c++)
+        if (stage[c] < stage[c - 1])
+            return n;
     for (int64_t a = 0; a < n; a++) {
         if (cmd[a] < 0 || cmd[a] >= n_cmds || lo[a] > hi[a] || (a > 0 && cmd[a] < cmd[a - 1]))
-            return a;
-        if (cmd[a] > 0 && stage[cmd[a]] < stage[cmd[a] - 1])
             return a;
         /* Accesses come in command order, so only those of the same stage directly before need a look. */
         for (int64_t b = a - 1; b >= 0 && stage[cmd[b]] == stage[cmd[a]]; b--) {

@@ -227,7 +227,7 @@ class Engine:
     def forward(self, seq: KvSequence, tokens: Sequence[int], want: str = "last") -> np.ndarray:
         """Append `tokens` to the sequence and return logits, float32 [1 or len(tokens), n_vocab].
 
-        want "last": of the last token; the array is valid until the next step. want "all": of every token, a copy.
+        want "last": of the last token. want "all": of every token.
         ResourceError when they do not fit; the sequence is then unchanged. An interrupted call keeps whole chunks.
         """
         ids = list(tokens)
@@ -257,7 +257,7 @@ class Engine:
             seq.truncate(start + done)
             raise
         self.stats.seconds += time.monotonic() - begin
-        return logits if out is None else out
+        return logits.copy() if out is None else out
 
     def prepare_verify(self) -> None:
         """Bind what steps of 1 to 16 rows run, so that none of them does it when it is timed."""

@@ -225,8 +225,8 @@ def layout_for(fmt: Format) -> Layout:
     for layout in LAYOUTS:
         if layout.format_name == fmt.name:
             return layout
-    if not fmt.stored:
-        raise FormatError(f"{fmt.name} is a format of activations, not of weights")
+    if not fmt.stored or fmt.name in ("I8", "I16", "I32", "I64"):
+        raise FormatError(f"{fmt.name} is not a format of weights")
     name = f"{fmt.name.lower()}_rows"
     return Layout(ROWS_LAYOUT + fmt.id, name, fmt.name, fmt.block, fmt.size, rows=1, activation="f32")
 

@@ -52,29 +52,25 @@ def constant(name: str) -> int:
 
 
 class Memory:
-    """Zeroed pages from the library. Freed by `close` or when collected.
+    """Zeroed pages from the library, freed when neither this object nor a view of its array is left.
 
     `huge`: ask for huge pages, for memory that is read from end to end. Not for memory of which little may be used:
     the first byte of a huge page costs its whole."""
 
     def __init__(self, nbytes: int, what: str, huge: bool = False) -> None:
         ffi, library = lib()
-        self.nbytes = max(nbytes, 64)
-        self._free = library.ie_free
-        self.ptr = library.ie_alloc(self.nbytes)
-        if self.ptr == ffi.NULL:
+        size = self.nbytes = max(nbytes, 64)
+        free = library.ie_free
+        pages = library.ie_alloc(size)
+        if pages == ffi.NULL:
             raise ResourceError(f"cannot allocate {nbytes:,} bytes for {what}; a smaller context (-c) needs less")
         if huge:
-            library.ie_huge_pages(self.ptr, self.nbytes)
-        self.address = int(ffi.cast("uintptr_t", self.ptr))
-        self.array = np.frombuffer(ffi.buffer(self.ptr, self.nbytes), np.uint8)
+            library.ie_huge_pages(pages, size)
+        # The array keeps this object, and whoever holds a view of it keeps the array: no view outlives its memory.
+        owner = ffi.gc(pages, lambda p: free(p, size))
+        self.address = int(ffi.cast("uintptr_t", owner))
+        self.array = np.frombuffer(ffi.buffer(owner, size), np.uint8)
 
     def close(self) -> None:
-        if self.ptr is not None:
-            self.array = np.empty(0, np.uint8)
-            self._free(self.ptr, self.nbytes)
-            self.ptr = None
-
-    def __del__(self) -> None:
-        if getattr(self, "ptr", None) is not None:
-            self._free(self.ptr, self.nbytes)
+        """Give the memory back as soon as nobody holds a view of it."""
+        self.array = np.empty(0, np.uint8)

@@ -82,9 +82,7 @@ class Vector:
 
     def joined(self, other: Vector) -> Vector:
         """This one's values, then the other's."""
-        pieces: tuple[tuple[str, int, int], ...] = ()
-        if self.pieces or other.pieces:
-            pieces = tuple(p for v in (self, other) for p in v.pieces or ((v.names[0], 0, v.n),))
+        pieces = tuple(p for v in (self, other) for p in v.pieces or ((v.names[0], 0, v.n),))
         return Vector(self.names + other.names, self.n + other.n, pieces)
 
 
@@ -283,7 +281,8 @@ def check_stages(stage: tuple[int, ...], acc: list[Access]) -> None:
     st = native.int64s(stage)
     ptrs = [native.pointer(c, "int64_t *") for c in columns]
     bad = library.ie_core_stage_check(len(stage), native.pointer(st, "int64_t *"), len(acc), *ptrs)
-    assert bad < 0, f"stage check refused access {bad}: command {acc[bad].command}" if bad < len(acc) else bad
+    assert bad != len(acc), "stage check refused: stages decrease"
+    assert bad < 0, f"stage check refused access {bad}: command {acc[bad].command}"
 
 
 # ---- passes ----

@@ -84,7 +84,10 @@ class Builder:
         return Vector((name,), taps * channels)
 
     def table(self, name: str, rows: int, cols: int) -> Table:
-        self.tensor(name, (cols, rows))
+        try:
+            layout_for(self.tensor(name, (cols, rows)).format)
+        except FormatError as error:
+            raise FormatError(f"{self.gguf.path}: tensor {name}: {error}") from error
         return Table(name, cols)
 
     def check_all_used(self) -> None:
