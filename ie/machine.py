@@ -37,11 +37,18 @@ def this_machine() -> Machine:
 
 
 def free_memory() -> int:
-    """Bytes that can be allocated without swapping, as the kernel estimates it; 0 when it does not say."""
+    """Bytes that can be allocated without swapping: what the kernel estimates, or less where a control group allows less.
+
+    Where the kernel gives no estimate: all physical memory.
+    """
+    free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for line in _read("/proc/meminfo").splitlines():
         if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return 0
+            free = int(line.split()[1]) * 1024
+    limit, used = (_read(f"/sys/fs/cgroup/memory.{name}").strip() for name in ("max", "current"))
+    if limit.isdigit() and used.isdigit():
+        free = min(free, max(0, int(limit) - int(used)))
+    return free
 
 
 def _read(path: str) -> str:

@@ -57,6 +57,26 @@ def test_machine_facts() -> None:
 
 
 @pytest.mark.parametrize(
+    ("available", "limit", "used", "free"),
+    [
+        ("MemAvailable:  1000 kB", "max", "5", 1000 * 1024),
+        ("MemAvailable:  1000 kB", "600000", "100000", 500000),
+        ("MemAvailable:  1000 kB", "5", "600000", 0),
+        ("MemAvailable:  1000 kB", "", "", 1000 * 1024),
+    ],
+)
+def test_free_memory(monkeypatch: pytest.MonkeyPatch, available: str, limit: str, used: str, free: int) -> None:
+    files = {"/proc/meminfo": available, "/sys/fs/cgroup/memory.max": limit, "/sys/fs/cgroup/memory.current": used}
+    monkeypatch.setattr(machine, "_read", lambda path: files[path])
+    assert machine.free_memory() == free
+
+
+def test_free_memory_without_an_estimate_is_the_physical_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_read", lambda path: "")
+    assert machine.free_memory() == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.parametrize(
     ("text", "cores"),
     [("max 100000", 1 << 20), ("200000 100000", 2), ("50000 100000", 1), ("", 1 << 20), ("junk", 1 << 20)],
 )
