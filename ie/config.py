@@ -22,6 +22,7 @@ MAX_DELTA_DIM = 256  # MAX_DIM in kernels_c/cpu/deltanet.c
 MAX_EXPERTS = 1024  # MAX_EXPERTS in kernels_c/cpu/route.c
 MAX_TAPS = 8  # IE_MAX_CONV in core_laws/ie_core.h
 CONV_RING = 32  # IE_CONV_RING there
+TABLE_PIECE = 4096  # positions of a rotary table that are computed at a time
 
 
 @dataclass(frozen=True)
@@ -393,6 +394,10 @@ def rope_table(rope: RopeConfig, n_ctx: int, factors: np.ndarray | None) -> np.n
     else:
         freq = scaled
     freq[list(rope.still)] = 0.0
-    angle = np.arange(n_ctx, dtype=np.float64)[:, None] * freq[None, :]
-    table = np.stack([np.cos(angle), np.sin(angle)], axis=-1) * rope.magnitude
-    return np.ascontiguousarray(table, dtype=np.float32)
+    table = np.empty((n_ctx, len(freq), 2), np.float32)
+    for start in range(0, n_ctx, TABLE_PIECE):  # a long context's angles in float64 take several times the table
+        piece = table[start : start + TABLE_PIECE]
+        angle = np.arange(start, start + len(piece), dtype=np.float64)[:, None] * freq[None, :]
+        piece[..., 0] = np.cos(angle) * rope.magnitude
+        piece[..., 1] = np.sin(angle) * rope.magnitude
+    return table
