@@ -31,7 +31,8 @@ import numpy as np
 
 CODE, PROSE = "code", "prose"
 
-#: Packages whose Python files are used, by the licence of the upstream files.
+#: Packages whose Python files are used, by the licence of the upstream files; EXACT_LICENCE names two more exactly.
+EXACT_LICENCE = {"python3-spyder": "MIT", "python3-pil": "MIT-CMU"}
 CODE_PACKAGES = {
     "PSF": "libpython3.11-stdlib libpython3.11-minimal libpython3.11-testsuite python3-matplotlib",
     "BSD": (
@@ -107,7 +108,6 @@ SKIP_PATH = re.compile(
 )
 EMAIL = re.compile(r"[\w.+-]+@[\w-]+(\.[\w-]+)+")
 SPECIAL = re.compile(r"<\|(endoftext|im_start|im_end)\|>")
-TYPE_NOTE = "documents are separated by <|endoftext|>"
 
 
 @dataclass
@@ -130,7 +130,7 @@ def sources() -> list[Source]:
     found: dict[str, Source] = {}
     for licence, names in CODE_PACKAGES.items():
         for name in names.split():
-            found[name] = Source(name, licence, CODE, readers=[("python", "*.py")])
+            found[name] = Source(name, EXACT_LICENCE.get(name, licence), CODE, readers=[("python", "*.py")])
     for name, licence, reader, pattern in PROSE_PACKAGES:
         found.setdefault(name, Source(name, licence, PROSE)).readers.append((reader, pattern))
     return list(found.values())
@@ -337,15 +337,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, required=True, help="folder for downloads, texts and ids")
     parser.add_argument("--vocab", type=int, default=8192)
-    work: Path = parser.parse_args().work
+    args = parser.parse_args()
+    work: Path = args.work
     from tiny_models.train import tokenizer
 
     texts, used = build_texts(work)
-    manifest = {"note": TYPE_NOTE, "sources": [{k: v for k, v in vars(s).items() if k != "readers"} for s in used]}
+    manifest: dict[str, object] = {"sources": [{k: v for k, v in vars(s).items() if k != "readers"} for s in used]}
     for name, documents in texts.items():
         print(f"{name}: {len(documents)} documents, {sum(map(len, documents)) / 1e6:.1f} M characters")
     sample = [d for name in ("train-code", "train-prose") for d in texts[name][:: 6 if name == "train-code" else 4]]
-    tok = tokenizer.train(sample, parser.parse_args().vocab)
+    tok = tokenizer.train(sample, args.vocab)
     tok.save(str(work / "tokenizer.json"))
     (work / "ids").mkdir(exist_ok=True)
     for name, documents in texts.items():
