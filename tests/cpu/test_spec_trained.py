@@ -66,3 +66,15 @@ def test_code(kind: str, depth: int, params: dict[str, Any], least: float, write
     assert texts == writer.plain[key] and min(map(len, texts)) > 10
     assert total.emitted / total.steps >= least, total.describe()
     assert total.accepted > 0.6 * total.proposed
+
+
+def test_perplexity_is_that_of_llama_cpp(writer: Writer) -> None:
+    """Eight windows of 512 tokens of a novel; llama.cpp (llama-cpp-python 0.3.36, flash attention) gave 28.7788."""
+    from ie import ppl
+
+    text = (ROOT / "tests" / "golden" / "persuasion.txt").read_bytes().removesuffix(b"\n")
+    ids = writer.words.encode(text, add_special=True, parse_special=False)
+    with Engine.open(str(MODEL), EngineOptions(n_ctx=512)) as engine:
+        *_, found = ppl.perplexity(engine, ids, ppl.disjoint(len(ids), 512, bos=None).limited(8))
+    assert found.losses.count == 8 * 255
+    assert abs(found.value / 28.7788 - 1) <= 0.005
