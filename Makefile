@@ -13,6 +13,8 @@ LIB_SOURCES := $(shell find kernels_c core_laws -type f) scripts/build_kernels.p
 STEP := scripts/step.sh
 
 export PROMPT ?= Name three primary colours and one thing of each.
+# What is asked is taken as it stands: a $ in it is no variable of make's.
+override PROMPT := $(value PROMPT)
 MODEL ?= smollm2-135m-instruct
 TESTS ?=
 
@@ -20,6 +22,7 @@ BENCH ?= -p 512 -n 128 -r 5
 
 DRAFT_MODEL = $(firstword $(wildcard tiny_models/trained/*.gguf))
 export DRAFT_PROMPT ?= def read_table(path, separator=","):
+override DRAFT_PROMPT := $(value DRAFT_PROMPT)
 
 .PHONY: help setup run demo-draft test test-models bench check docs wheel clean distclean
 

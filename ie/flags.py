@@ -173,7 +173,7 @@ def _did_you_mean(flag: str, known: Iterable[str]) -> str:
         starts = [k for k in long if k.startswith(flag) or flag.startswith(k)]
     else:
         starts = [k for k in known if k == "-" + flag]
-    near = starts or difflib.get_close_matches(flag, known, 1, 0.6)
+    near = starts or difflib.get_close_matches(flag, known, 1, 0.75)
     return f" Did you mean {near[0]}?" if near else " --help lists them all."
 
 

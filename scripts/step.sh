@@ -6,6 +6,8 @@ label=$1 name=$2
 shift 2
 log=build/log/$name.log
 mkdir -p build/log || exit 1
+# Ctrl-C needs no explanation by the end of a log.
+trap 'echo "interrupted"; exit 130' INT
 printf '%s … ' "$label"
 start=$SECONDS
 "$@" >"$log" 2>&1

@@ -22,7 +22,7 @@ from .summary import Timing, summary
 
 HELP = """\
 /reset    forget the conversation
-/regen    answer the last message again, differently
+/regen    answer the last message again, with other random numbers
 /save F   write the conversation to a file
 /stats    times of the last answer
 /exit     leave (or Ctrl-D)
@@ -146,9 +146,9 @@ def talk(conversation: Conversation, console: Console, read_line: ReadLine) -> N
                     return
                 continue
             conversation.say(text)
-            console.end_text()
+            console.end_answer()
         except KeyboardInterrupt:
-            console.end_text()
+            console.end_answer()
         except (IeError, OSError) as error:
             console.error(str(error))
 
@@ -171,7 +171,7 @@ def _command(conversation: Conversation, console: Console, text: str) -> bool:
         console.line("the conversation is forgotten")
     elif name == "/regen":
         conversation.regenerate()
-        console.end_text()
+        console.end_answer()
     elif name == "/stats":
         last = conversation.last
         console.line(conversation.summary(last.timing, last.note) if last else "no answer yet")
@@ -183,12 +183,27 @@ def _command(conversation: Conversation, console: Console, text: str) -> bool:
     return True
 
 
+def plain_reader(prompt: str) -> str:
+    """A line from a terminal that only knows letters (TERM=dumb): no escape sequences, no history."""
+    if sys.stderr is not None:
+        sys.stderr.write(prompt)
+        sys.stderr.flush()
+    line = sys.stdin.buffer.readline()
+    if not line:
+        raise EOFError
+    return line.decode("utf-8", "replace").rstrip("\r\n")
+
+
 def terminal_reader(console: Console) -> ReadLine:
     """Lines from the terminal, edited, with a history that is kept in the cache folder where that can be written."""
     from prompt_toolkit import PromptSession
     from prompt_toolkit.history import FileHistory, History, InMemoryHistory
     from prompt_toolkit.output import create_output
+    from prompt_toolkit.output.vt100 import Vt100_Output
+    from prompt_toolkit.utils import is_dumb_terminal
 
+    if is_dumb_terminal():
+        return plain_reader
     history: History = InMemoryHistory()
     path = paths.cache_dir() / "history"
     try:
@@ -199,5 +214,8 @@ def terminal_reader(console: Console) -> ReadLine:
     except OSError as error:
         console.note(f"{path}: {error.strerror}: the history is not kept")
     # The prompt goes to stderr: stdout carries the answers alone, also when it is redirected.
-    session: PromptSession[str] = PromptSession(history=history, output=create_output(stdout=sys.stderr))
+    output = create_output(stdout=sys.stderr)
+    if isinstance(output, Vt100_Output):
+        output.enable_cpr = False  # a line needs no cursor position, and a terminal that gives none is warned of
+    session: PromptSession[str] = PromptSession(history=history, output=output)
     return session.prompt

@@ -35,6 +35,7 @@ class Console:
         self.command = command
         self.verbose = verbose
         self._at_line_start = True
+        self._log_failed = False
 
     @property
     def out_is_terminal(self) -> bool:
@@ -72,9 +73,19 @@ class Console:
             self._err("\n")
             self._at_line_start = True
 
+    def end_answer(self) -> None:
+        """Moves to a new line on stdout, wherever that leads: another answer follows in a conversation."""
+        if not self._at_line_start:
+            self.text("\n")
+
     def line(self, message: str) -> None:
         """One line to stderr. A stderr that cannot be written is not a reason to fail."""
         self._err(one_line(message) + "\n")
+
+    def line_apart(self, message: str) -> None:
+        """One line to stderr that does not stick to text before it."""
+        self.end_text()
+        self.line(message)
 
     def note(self, message: str) -> None:
         """One line for those who asked: to stderr with -v, and to the file named by IE_LOG."""
@@ -83,7 +94,7 @@ class Console:
         self.log(message)
 
     def log(self, message: str) -> None:
-        """Appends to the file named by IE_LOG, if there is one."""
+        """Appends to the file named by IE_LOG, if there is one; that it cannot be written is said once."""
         path = paths.log_file()
         if path is None:
             return
@@ -91,8 +102,10 @@ class Console:
         try:
             with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(f"{stamp} {self.command}[{os.getpid()}] {message}\n")
-        except OSError:
-            return  # diagnostics must never be the reason of a failure
+        except OSError as error:  # diagnostics must never be the reason of a failure
+            if not self._log_failed:
+                self._log_failed = True
+                self.line(f"note: IE_LOG={path}: {error.strerror}: nothing is logged")
 
     def error(self, message: str) -> None:
         """`command: message` to stderr and to the log."""

@@ -58,7 +58,7 @@ def _main(console: Console, argv: Sequence[str], loader: Loader | None) -> int:
         if session.drafting is not None:
             for note in session.drafting.notes:
                 console.line(note)
-            session.drafting.show = console.line if chosen.spec_trace else None
+            session.drafting.show = console.line_apart if chosen.spec_trace else None
         if session.engine.n_ctx > session.trained_context:
             console.line(f"note: the model was made for a context of {session.trained_context:,} tokens, not more")
         run = Run(console, chosen, task, session, seed)
@@ -98,9 +98,10 @@ class Run:
         """Messages from the terminal; the first one may have come with the command line."""
         conversation = Conversation(self.session, self.chosen, self.seed, self.console)
         read_line: ReadLine = terminal_reader(self.console)
+        self.console.line("(/help lists what can be done besides talking)")
         if data:
             conversation.say(as_text(data, flag_of(self.task.source)))
-            self.console.end_text()
+            self.console.end_answer()
         talk(conversation, self.console, read_line)
         drafting = self.session.drafting
         return self._finish(conversation.total, drafting.total.describe() if drafting is not None else "")

@@ -186,7 +186,7 @@ def test_a_conversation_on_a_real_terminal(tmp_path: Path) -> None:
         _read_until(main, READY)
         os.write(main, b"second\r")
         rest = os.read(child.stdout.fileno(), 4096)
-        while not rest.endswith(b"xyzabc"):
+        while not rest.endswith(b"\nabc"):  # each answer ends with a new line, also where stdout is no terminal
             rest += child.stdout.read(1)
         os.write(main, b"\x03")
         _read_until(main, READY)
@@ -202,6 +202,30 @@ def test_a_conversation_on_a_real_terminal(tmp_path: Path) -> None:
     assert (tmp_path / "history").stat().st_mode & 0o077 == 0
 
 
+def test_a_terminal_that_only_knows_letters(tmp_path: Path) -> None:
+    """TERM=dumb: no escape sequence reaches it, and lines, Ctrl-D and the end are what they are elsewhere."""
+    main, terminal = pty.openpty()
+    env = {**os.environ, "IE_CACHE": str(tmp_path), "TERM": "dumb"}
+    command = [sys.executable, "-m", "tests.cli.fake", "fake.gguf", "-n", "3", "-s", "7"]
+    child = subprocess.Popen(["setsid", "--ctty", *command], cwd=ROOT, env=env, stdin=terminal,
+                             stdout=subprocess.PIPE, stderr=terminal)  # fmt: skip
+    os.close(terminal)
+    try:
+        assert child.stdout
+        seen = _read_until(main, b"> ")
+        os.write(main, b"first\n")
+        assert child.stdout.read(4) == b"abc\n"
+        seen += _read_until(main, b"> ")
+        os.write(main, b"\x04")
+        seen += _read_until(main, b"tok generated")
+        assert child.wait(30) == 0
+    finally:
+        child.kill()
+        child.wait()
+        os.close(main)
+    assert b"\x1b" not in seen
+
+
 class Terminal:
     """sys.stdin as a terminal that is never read directly."""
 
@@ -215,7 +239,7 @@ def test_first_message_from_the_command_line(capfd, monkeypatch: pytest.MonkeyPa
     loader = FakeLoader(FakeEngine(n_ctx=200))
     assert run.main(["fake.gguf", "-cnv", "-p", "hi", "-n", "3"], loader) == 0
     out, err = capfd.readouterr()
-    assert out == "abcabc"
+    assert out == "abc\nabc\n" and "/help" in err
     assert fed(loader) == [b"<user>hi\n<assistant>", b"c\n<user>and?\n<assistant>"]
     assert "prompt 44 tok" in err and "6 tok generated" in err
 
@@ -235,4 +259,4 @@ def test_no_message(capfd, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run.main(["fake.gguf", "-st"], FakeLoader()) == 1
     assert capfd.readouterr().err == "ie-run: no message was given\n"
     assert run.main(["fake.gguf"], FakeLoader()) == 0
-    assert capfd.readouterr().err == "load 0.31 s · prompt 0 tok · 0 tok generated\n"
+    assert capfd.readouterr().err.splitlines()[1:] == ["load 0.31 s · prompt 0 tok · 0 tok generated"]

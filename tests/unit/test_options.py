@@ -90,6 +90,8 @@ def test_accepted(argv: list[str], field: str, value: object) -> None:
         (["--topk", "1"], "unknown option --topk. Did you mean --top-k?"),
         (["--zzzzzz"], "unknown option --zzzzzz. --help lists them all."),
         (["--te", "1"], "unknown option --te. Did you mean --temp?"),
+        (["--chat-template", "x"], "unknown option --chat-template. --help lists them all."),
+        (["-ngl", "99"], "unknown option -ngl. --help lists them all."),
         (["--temp", "warm"], "--temp: expected a number of at least 0, got 'warm'"),
         (["--temp", "nan"], "--temp: expected a number of at least 0, got 'nan'"),
         (["--temp", "inf"], "--temp: expected a number of at least 0, got 'inf'"),
