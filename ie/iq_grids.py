@@ -200,7 +200,7 @@ def c_header() -> str:
     for name in NAMES:
         values = grid(name)
         lines.append(f"static const int8_t ie_grid_{name.lower()}[{values.shape[0]}][{values.shape[1]}] = {{")
-        per_line = 32 // values.shape[1]
+        per_line = 48 // values.shape[1]
         for start in range(0, len(values), per_line):
             rows = ("{" + ",".join(str(int(v)) for v in row) + "}" for row in values[start : start + per_line])
             lines.append("    " + ", ".join(rows) + ",")
