@@ -337,6 +337,10 @@ class _Reader:
             )
         old = self.number("rope.scale_linear", 1.0, 0.0, 1e6)
         factor = self.number("rope.scaling.factor", old, 0.0, 1e6) or 1.0
+        if factor < 1e-6:
+            raise self.fail(f"{self.key('rope.scaling.factor')} is {factor:g}, expected 0 or 1e-06 to 1e+06")
+        if scaling == "yarn" and base <= 1.0:
+            raise self.fail(f"{self.key('rope.freq_base')} is {base:g}, expected more than 1 with yarn scaling")
         original = self.integer(
             "rope.scaling.original_context_length", self.integer("context_length", hi=1 << 30), hi=1 << 30
         )
@@ -380,6 +384,8 @@ def rope_table(rope: RopeConfig, n_ctx: int, factors: np.ndarray | None) -> np.n
     pairs = np.arange(rope.n_rot // 2, dtype=np.float64)
     freq = rope.base ** (-2.0 * pairs / rope.n_rot)
     if factors is not None:
+        if not (np.abs(factors) > 1e-6).all():
+            raise ModelError(f"tensor {rope.factors}: expected factors of at least 1e-06, found {factors.min():g}")
         freq = freq / factors.astype(np.float64)
     scaled = freq / rope.factor
     if rope.scaling == "yarn":

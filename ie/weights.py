@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .errors import ModelError
 from .formats import dequantize, format_by_name
 from .gguf import GgufFile
 from .program import Matrix, Table, Vector
@@ -49,12 +50,15 @@ def place(weights: Sequence[Weight]) -> Placement:
 
 
 def vector_values(gguf: GgufFile, weight: Vector) -> np.ndarray:
-    """float32 [n]: the tensors of a vector one after the other."""
+    """float32 [n]: the tensors of a vector one after the other. ModelError when a value is NaN."""
     parts = [dequantize(gguf.tensors[n].format, gguf.tensors[n].data()).reshape(-1) for n in weight.names]
     if weight.pieces:
         values = dict(zip(weight.names, parts, strict=True))
         parts = [values[name][first : first + n] for name, first, n in weight.pieces]
-    return np.concatenate([p.reshape(-1) for p in parts]).astype(np.float32, copy=False)
+    out = np.concatenate([p.reshape(-1) for p in parts]).astype(np.float32, copy=False)
+    if np.isnan(out).any():
+        raise ModelError(f"{gguf.path}: tensor {', '.join(weight.names)} holds NaN: the file is damaged")
+    return out
 
 
 def matrix_values(gguf: GgufFile, weight: Matrix) -> np.ndarray:
@@ -79,11 +83,11 @@ def quantize_q4_0(x: np.ndarray) -> np.ndarray:
     blocks = x.reshape(x.shape[0], -1, 32).astype(np.float32)
     at = np.abs(blocks).argmax(axis=-1)[..., None]
     d = np.take_along_axis(blocks, at, axis=-1) / np.float32(-8)
-    with np.errstate(divide="ignore"):
+    with np.errstate(all="ignore"):  # a file may hold anything; drafts of such a block are no good, and that is all
         inverse = np.where(d == 0, np.float32(0), np.float32(1) / d)
-    codes = np.minimum(15, (blocks * inverse + np.float32(8.5)).astype(np.int32)).astype(np.uint8)
+        codes = np.minimum(15, (blocks * inverse + np.float32(8.5)).astype(np.int32)).astype(np.uint8)
+        scale = d.astype(np.float16).view(np.uint8).reshape(*d.shape[:-1], 2)
     packed = codes[..., :16] | (codes[..., 16:] << 4)
-    scale = d.astype(np.float16).view(np.uint8).reshape(*d.shape[:-1], 2)
     return np.concatenate([scale, packed], axis=-1).reshape(x.shape[0], -1)
 
 

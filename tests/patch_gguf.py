@@ -9,6 +9,8 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+from ie.gguf import GgufFile
+
 U32, F32, STRING = 4, 6, 8
 
 
@@ -33,6 +35,21 @@ def set_u32(path: Path, key: str, value: int) -> Path:
     at = _after(data, key)
     assert struct.unpack_from("<I", data, at)[0] == U32
     return _edit(path, at + 4, struct.pack("<I", value), data)
+
+
+def set_f32(path: Path, key: str, value: float) -> Path:
+    data = bytearray(path.read_bytes())
+    at = _after(data, key)
+    assert struct.unpack_from("<I", data, at)[0] == F32
+    return _edit(path, at + 4, struct.pack("<f", value), data)
+
+
+def set_data(path: Path, tensor: str, value: float) -> Path:
+    """Every element of an F32 tensor."""
+    with GgufFile.open(path) as gguf:
+        info = gguf.tensors[tensor]
+        at, n = info.offset, info.n_elements
+    return _edit(path, at, struct.pack("<f", value) * n, bytearray(path.read_bytes()))
 
 
 def set_type(path: Path, tensor: str, type_id: int) -> Path:

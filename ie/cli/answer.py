@@ -107,7 +107,7 @@ def answer(
             engine,
             seq,
             rest,
-            session.make_sampler(chosen, seed, forbidden_tokens(chosen, tokenizer)),
+            session.make_sampler(chosen, seed, forbidden_tokens(chosen, tokenizer, engine.n_vocab)),
             max_tokens=limit,
             eog_ids=eog,
             on_logits=_adder(seq, dump) if dump is not None else None,

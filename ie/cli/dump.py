@@ -7,6 +7,7 @@ the number of positions.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from ..errors import ResourceError
 from .session import Logits
 
 _NPY_HEADER_BYTES = 128
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # a write's own error does not name the file
 
 
 class AtomicFile:
@@ -52,6 +54,8 @@ class AtomicFile:
             with contextlib.suppress(OSError):
                 self.file.close()
             self._part.unlink(missing_ok=True)
+        if isinstance(value, OSError) and value.filename is None and value.errno in _DISK_ERRORS:
+            raise ResourceError(f"{self.path}: {value.strerror}") from value
 
 
 def npy_header(rows: int, columns: int) -> bytes:

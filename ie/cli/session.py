@@ -73,10 +73,14 @@ class Session:
 Loader = Callable[[Options], Session]
 
 
-def forbidden_tokens(chosen: Options, tokenizer: Tokenizer) -> frozenset[int]:
-    """Tokens that must never be drawn: those the file suppresses, and with --ignore-eos those that end a text."""
+def forbidden_tokens(chosen: Options, tokenizer: Tokenizer, n_logits: int) -> frozenset[int]:
+    """Tokens that must never be drawn: those the file suppresses, and with --ignore-eos those that end a text.
+
+    Nor may those for which a padded embedding has a row, and so the model one of its n_logits, but the vocabulary no
+    token.
+    """
     ending = tokenizer.eog_ids if chosen.ignore_eos else frozenset[int]()
-    return frozenset(tokenizer.suppress_ids) | ending
+    return frozenset(tokenizer.suppress_ids) | ending | frozenset(range(tokenizer.n_vocab, n_logits))
 
 
 def fresh_seed() -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import re
 import sys
 from pathlib import Path
 
@@ -10,6 +12,8 @@ import numpy as np
 import pytest
 
 from ie.cli import run
+from ie.cli.dump import AtomicFile
+from ie.errors import ResourceError
 from tests.cli.fake import END, FakeEngine, FakeLoader, FakeTokenizer, logits_after
 
 
@@ -194,6 +198,12 @@ def test_log_file(ie_run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     assert "seed 7" in text and "other.gguf: not the fake model" in text
 
 
+def test_a_log_that_cannot_be_written_is_said_once(ie_run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("IE_LOG", str(tmp_path / "no" / "log"))
+    done = ie_run("fake.gguf", "-p", "y", "-s", "7")
+    assert done.status == 0 and done.err.count("nothing is logged") == 1
+
+
 def test_npy_dump(ie_run, tmp_path: Path) -> None:
     path = tmp_path / "l.npy"
     assert ie_run("fake.gguf", "-p", "vw", "--dump-logits", str(path)).out == b"vwxyz"
@@ -236,7 +246,7 @@ def test_dump_after_a_failure_leaves_nothing(ie_run, tmp_path: Path, monkeypatch
 
     (tmp_path / "l.npy").write_bytes(b"before")
     got = ie_run("fake.gguf", "-p", "a", "--dump-logits", str(tmp_path / "l.npy"), loader=FakeLoader(Failing()))
-    assert got.status == 1 and got.err.endswith("ie-run: No space left on device\n")
+    assert got.status == 1 and got.err.endswith(f"ie-run: {tmp_path / 'l.npy'}: No space left on device\n")
     assert [p.read_bytes() for p in tmp_path.iterdir()] == [b"before"]
 
 
@@ -375,3 +385,19 @@ def test_out_of_memory(ie_run) -> None:
 
 def test_end_token_is_not_shown_as_text(ie_run) -> None:
     assert ie_run("fake.gguf", "--tokens", f"{ord('z')}, {END}", "-n", "1").out == b"za"
+
+
+def test_a_full_disk_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    with pytest.raises(ResourceError, match=re.escape(f"{path}: No space left on device")), AtomicFile(path) as target:
+        target.file.write(b"a")
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_of_the_embedding_that_no_token_has_are_never_drawn(ie_run) -> None:
+    class Short(FakeTokenizer):
+        n_vocab = ord("y")
+
+    got = ie_run("fake.gguf", "-p", "x", "-n", "1", "--temp", "0", loader=FakeLoader(tokenizer=Short()))
+    assert got.status == 0 and ie_run("fake.gguf", "-p", "x", "-n", "1", "--temp", "0").out == b"xy" != got.out

@@ -253,10 +253,15 @@ Spoil = Callable[[Path], Path]
             IeError,
             r"tensor .?token_embd\.weight.* 77",
         ),
+        (
+            lambda p: patch_gguf.set_data(p, "output_norm.weight", float("nan")),
+            ModelError,
+            r"tensor output_norm\.weight holds NaN",
+        ),
     ],
     ids=[
         "missing", "no embedding", "unused", "width", "shape", "architecture", "norm of integers",
-        "activations as weights", "unknown format",
+        "activations as weights", "unknown format", "NaN",
     ],
 )  # fmt: skip
 def test_spoiled_models_are_refused_by_name(spoil: Spoil, error: type[IeError], message: str, tmp_path: Path) -> None:
@@ -265,3 +270,24 @@ def test_spoiled_models_are_refused_by_name(spoil: Spoil, error: type[IeError], 
     with pytest.raises(error, match=message) as caught:
         Engine.open(str(spoil(path)), EngineOptions(threads=1)).close()
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("rope.freq_base", 1.0, r"llama\.rope\.freq_base is 1, expected more than 1 with yarn scaling"),
+        ("rope.scaling.factor", 1e-30, r"llama\.rope\.scaling\.factor is 1e-30, expected 0 or 1e-06 to 1e\+06"),
+    ],
+)
+def test_rotary_numbers_that_lead_to_infinity(key: str, value: float, message: str, tmp_path: Path) -> None:
+    path = make_tiny(tmp_path / "m.gguf", rope="yarn", **SMALL)
+    patch_gguf.set_f32(path, f"llama.{key}", value)
+    with pytest.raises(ModelError, match=message):
+        Engine.open(str(path), EngineOptions(threads=1)).close()
+
+
+def test_rotary_factors_of_zero(tmp_path: Path) -> None:
+    path = make_tiny(tmp_path / "m.gguf", rope="llama3", **SMALL)
+    patch_gguf.set_data(path, "rope_freqs.weight", 0.0)
+    with pytest.raises(ModelError, match=r"tensor rope_freqs\.weight: expected factors of at least 1e-06, found 0"):
+        Engine.open(str(path), EngineOptions(threads=1)).close()
