@@ -268,7 +268,8 @@ def main(argv: Sequence[str]) -> int:
         print("fetch_model: interrupted", file=sys.stderr)
         return 130
     except OSError as error:
-        print(f"fetch_model: {error.filename or 'the cache'}: {error.strerror}", file=sys.stderr)
+        where = error.filename or "the cache"
+        print(f"fetch_model: {where}: {error.strerror}. IE_CACHE=FOLDER names another place", file=sys.stderr)
         return 1
     except (IeError, zipfile.BadZipFile) as error:
         print(f"fetch_model: {error}", file=sys.stderr)

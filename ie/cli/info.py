@@ -34,7 +34,9 @@ def _value(value: object) -> str:
     if isinstance(value, str):
         text = one_line(value)
         return text if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]}… ({len(value):,} characters)"
-    if isinstance(value, bool | int):
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
         return str(value)
     if isinstance(value, float):
         return f"{value:g}"
@@ -90,11 +92,17 @@ def lines(gguf: GgufFile) -> Iterator[str]:
 def _config_value(value: object) -> str:
     """A field of the configuration: layers that are alike are described once."""
     if dataclasses.is_dataclass(value):
-        inner = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value))
-        text = ", ".join(item if name == "name" else f"{name} {_config_value(item)}" for name, item in inner)
+        # A switch is named where it is on; what is off or absent needs no mention.
+        text = ", ".join(
+            name if item is True else item if name == "name" else f"{name} {_config_value(item)}"
+            for name, item in ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value))
+            if item is not None and item is not False and item != ()
+        )
     elif isinstance(value, tuple) and value:
         same = all(item == value[0] for item in value)
         text = f"{len(value)} × ({_config_value(value[0])})" if same else f"{len(value)}, not all alike"
+    elif value is None:
+        text = "none"
     else:
         text = f"{value:g}" if isinstance(value, float) else str(value)
     text = one_line(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -33,7 +34,7 @@ def test_a_reader_that_leaves_is_a_quiet_end() -> None:
 
 
 def test_head() -> None:
-    command = f"{' '.join(FAKE)} {' '.join(ENDLESS)} -n 200000 --print-ids | head -n 1; echo ${{PIPESTATUS[0]}}"
+    command = f"{shlex.join([*FAKE, *ENDLESS])} -n 200000 --print-ids | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], cwd=ROOT, env=environment(), capture_output=True,
                           stdin=subprocess.DEVNULL)  # fmt: skip
     assert (done.stdout, done.stderr) == (b"97\n0\n", b"")
@@ -110,7 +111,7 @@ def test_full_disk() -> None:
     ],
 )
 def test_closed_streams(closing: str, argv: str, status: int, err: bytes) -> None:
-    command = f"{' '.join(FAKE)} fake.gguf {argv} {closing}"
+    command = f"{shlex.join(FAKE)} fake.gguf {argv} {closing}"
     done = subprocess.run(["bash", "-c", command], cwd=ROOT, env=environment(), capture_output=True)
     assert (done.returncode, done.stderr) == (status, err)
 

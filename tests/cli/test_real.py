@@ -95,6 +95,7 @@ def test_info(ie_run, model: str) -> None:
     assert text.startswith(f"file      {model}\n")
     assert "Q4_1" in text and "general.architecture" in text and "2 × (n_head 4, n_kv 2" in text
     assert max(len(line) for line in text.splitlines()) < 200
+    assert not {"None", "False", "True"} & set(text.replace(",", " ").split())
 
 
 def test_info_of_a_model_that_cannot_be_run(ie_run, tmp_path: Path) -> None:
