@@ -37,7 +37,7 @@ def this_machine() -> Machine:
 
 
 def free_memory() -> int:
-    """Bytes that can be allocated without swapping: what the kernel estimates, or less where a control group allows less.
+    """Bytes that can be allocated without swapping: the kernel's estimate, or less where a control group allows less.
 
     Where the kernel gives no estimate: all physical memory.
     """
