@@ -34,17 +34,10 @@ BACKENDS = {"cpu": "CPU"}
 def main(argv: Sequence[str] | None = None, loader: Loader | None = None) -> int:
     """Entry point; returns the exit status. Tests give a loader of their own."""
     words = sys.argv[1:] if argv is None else argv
-    return console_module.run(COMMAND, words, lambda console, args: _main(console, args, loader))
+    return console_module.run(COMMAND, words, lambda console, chosen: _main(console, chosen, loader))
 
 
-def _main(console: Console, argv: Sequence[str], loader: Loader | None) -> int:
-    chosen = options.parse(COMMAND, argv)
-    if chosen.help:
-        console.text(options.help_text(COMMAND))
-        return OK
-    if chosen.version:
-        console.text(f"{COMMAND} {__version__}\n")
-        return OK
+def _main(console: Console, chosen: Options, loader: Loader | None) -> int:
     if chosen.model is None:
         raise OptionError("no model: name a GGUF file, as in: ie-bench model.gguf")
     tests = plan(chosen.bench_prompt, chosen.bench_gen, chosen.bench_pair, chosen.bench_depth)

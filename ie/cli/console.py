@@ -14,8 +14,9 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 
-from .. import paths
+from .. import __version__, options, paths
 from ..errors import IeError
+from ..options import Options
 
 OK, FAILED, INTERRUPTED = 0, 1, 130
 
@@ -151,11 +152,18 @@ def one_line(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
 
 
-def run(command: str, argv: Sequence[str], body: Callable[[Console, Sequence[str]], int]) -> int:
-    """Runs a command's body; every failure becomes one line on stderr and an exit status."""
+def run(command: str, argv: Sequence[str], body: Callable[[Console, Options], int]) -> int:
+    """Reads the command line and runs the body; every failure becomes one line on stderr and an exit status."""
     console = Console(command, verbose="-v" in argv or "--verbose" in argv)
     try:
-        return body(console, argv)
+        chosen = options.parse(command, argv)
+        if chosen.help:
+            console.text(options.help_text(command))
+            return OK
+        if chosen.version:
+            console.text(f"{command} {__version__}\n")
+            return OK
+        return body(console, chosen)
     except ClosedOutput:
         return OK
     except KeyboardInterrupt:

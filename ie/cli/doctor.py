@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .. import __version__, machine, options, paths
+from .. import __version__, machine, paths
 from ..errors import IeError
+from ..options import Options
 from . import console as console_module
 from .console import FAILED, OK, Console, one_line
 from .info import size
@@ -42,14 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return console_module.run(COMMAND, words, _main)
 
 
-def _main(console: Console, argv: Sequence[str]) -> int:
-    chosen = options.parse(COMMAND, argv)
-    if chosen.help:
-        console.text(options.help_text(COMMAND))
-        return OK
-    if chosen.version:
-        console.text(f"{COMMAND} {__version__}\n")
-        return OK
+def _main(console: Console, chosen: Options) -> int:
     findings = []
     for check in CHECKS:
         finding = _guarded(check)

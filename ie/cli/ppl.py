@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .. import __version__, options
 from ..errors import OptionError, TokenizerError
 from ..options import Options
 from ..ppl import (
@@ -41,17 +40,10 @@ COMMAND = "ie-ppl"
 def main(argv: Sequence[str] | None = None, loader: Loader | None = None) -> int:
     """Entry point; returns the exit status. Tests give a loader of their own."""
     words = sys.argv[1:] if argv is None else argv
-    return console_module.run(COMMAND, words, lambda console, args: _main(console, args, loader))
+    return console_module.run(COMMAND, words, lambda console, chosen: _main(console, chosen, loader))
 
 
-def _main(console: Console, argv: Sequence[str], loader: Loader | None) -> int:
-    chosen = options.parse(COMMAND, argv)
-    if chosen.help:
-        console.text(options.help_text(COMMAND))
-        return OK
-    if chosen.version:
-        console.text(f"{COMMAND} {__version__}\n")
-        return OK
+def _main(console: Console, chosen: Options, loader: Loader | None) -> int:
     check(chosen)
     data = None if chosen.text_file is None else read_bytes(chosen.text_file).removesuffix(b"\n")
     if chosen.kl_divergence:

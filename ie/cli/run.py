@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .. import __version__, options
+from .. import options
 from ..errors import OptionError
 from ..options import Options
 from . import console as console_module
@@ -30,17 +30,10 @@ COMMAND = "ie-run"
 def main(argv: Sequence[str] | None = None, loader: Loader | None = None) -> int:
     """Entry point; returns the exit status. Tests give a loader of their own."""
     words = sys.argv[1:] if argv is None else argv
-    return console_module.run(COMMAND, words, lambda console, args: _main(console, args, loader))
+    return console_module.run(COMMAND, words, lambda console, chosen: _main(console, chosen, loader))
 
 
-def _main(console: Console, argv: Sequence[str], loader: Loader | None) -> int:
-    chosen = options.parse(COMMAND, argv)
-    if chosen.help:
-        console.text(options.help_text(COMMAND))
-        return OK
-    if chosen.version:
-        console.text(f"{COMMAND} {__version__}\n")
-        return OK
+def _main(console: Console, chosen: Options, loader: Loader | None) -> int:
     task = plan(chosen, sys.stdin is not None and sys.stdin.isatty())
     sampling.check(chosen)
     if chosen.info:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from .. import __version__, options, tokenizer
+from .. import tokenizer
 from ..errors import OptionError
 from ..gguf import GgufFile
+from ..options import Options
 from ..tokenizer.codec import NoTokenizer
 from . import console as console_module
 from .console import OK, Console, one_line
@@ -25,14 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return console_module.run(COMMAND, words, _main)
 
 
-def _main(console: Console, argv: Sequence[str]) -> int:
-    chosen = options.parse(COMMAND, argv)
-    if chosen.help:
-        console.text(options.help_text(COMMAND))
-        return OK
-    if chosen.version:
-        console.text(f"{COMMAND} {__version__}\n")
-        return OK
+def _main(console: Console, chosen: Options) -> int:
     if chosen.model is None:
         raise OptionError("no vocabulary: name a GGUF file, as in: ie-tokenize model.gguf -p TEXT")
     if (chosen.tokenize_text is None) == (chosen.tokenize_file is None):
