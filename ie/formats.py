@@ -36,6 +36,11 @@ class Format:
     size: int
     stored: bool = True
 
+    @property
+    def holds_weights(self) -> bool:
+        """Whether a model's matrices may have it: not the activation formats, not integers (index tables)."""
+        return self.stored and self.name not in ("I8", "I16", "I32", "I64")
+
     def row_bytes(self, n: int) -> int:
         """Bytes of a row of ``n`` elements. FormatError unless ``n`` is a whole number of blocks."""
         if n < 0 or n % self.block:
@@ -225,7 +230,7 @@ def layout_for(fmt: Format) -> Layout:
     for layout in LAYOUTS:
         if layout.format_name == fmt.name:
             return layout
-    if not fmt.stored or fmt.name in ("I8", "I16", "I32", "I64"):
+    if not fmt.holds_weights:
         raise FormatError(f"{fmt.name} is not a format of weights")
     name = f"{fmt.name.lower()}_rows"
     return Layout(ROWS_LAYOUT + fmt.id, name, fmt.name, fmt.block, fmt.size, rows=1, activation="f32")

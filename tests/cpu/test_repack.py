@@ -12,7 +12,7 @@ from ie.repack import repack, repack_reference
 from tests.compare import Guarded
 from tests.rig import Array, pool
 
-KEPT = [layout_for(f) for f in FORMATS.values() if f.stored and layout_for(f) not in LAYOUTS]
+KEPT = [layout_for(f) for f in FORMATS.values() if f.holds_weights and layout_for(f) not in LAYOUTS]
 EVERY = [*LAYOUTS, *KEPT]
 SHAPES = [(1, 1), (15, 2), (16, 1), (17, 3), (33, 2), (64, 5)]
 

@@ -220,15 +220,16 @@ def test_layouts() -> None:
 
 
 def test_formats_without_an_interleaved_layout_keep_their_rows() -> None:
-    other = {x.format_name for x in formats.LAYOUTS} | {"I8", "I16", "I32", "I64"}
-    kept = [f for f in formats.FORMATS.values() if f.stored and f.name not in other]
+    assert [f.name for f in formats.FORMATS.values() if f.stored and not f.holds_weights] == ["I8", "I16", "I32", "I64"]
+    own = {x.format_name for x in formats.LAYOUTS}
+    kept = [f for f in formats.FORMATS.values() if f.holds_weights and f.name not in own]
     assert kept
     for fmt in kept:
         layout = formats.layout_for(fmt)
         assert (layout.id, layout.rows, layout.size) == (formats.ROWS_LAYOUT + fmt.id, 1, fmt.size)
         assert layout.nbytes(3, 512) == 3 * fmt.row_bytes(512)
     for fmt in formats.FORMATS.values():
-        if not fmt.stored or fmt.name.startswith("I") and fmt.name[1:].isdigit():
+        if not fmt.holds_weights:
             with pytest.raises(FormatError, match=fmt.name):
                 formats.layout_for(fmt)
 
