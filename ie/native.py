@@ -36,6 +36,11 @@ def lib() -> tuple[Any, Any]:
         ) from error
 
 
+def on_lost_pages(message: str) -> None:
+    """Should a mapped file be shortened by somebody while it is read: print this line and end with status 1."""
+    lib()[1].ie_on_lost_pages(message.encode() + b"\n")
+
+
 def pointer(array: np.ndarray, ctype: str) -> Any:
     """The address of an array's first element as `ctype`; the caller keeps the array alive."""
     return lib()[0].cast(ctype, array.ctypes.data)

@@ -1,1 +1,1 @@
-"""The commands: `ie-run` and `ie-doctor`. Each module says what it owns; nothing above imports from here."""
+"""The commands. Each module says what it owns; nothing above imports from here."""

@@ -41,6 +41,22 @@ class Answer:
         return " · ".join(filter(None, (self.drafts, why)))
 
 
+LONG_TEXT = 1 << 16  # bytes from which it is worth asking, before a text is cut into tokens, whether it can fit
+
+
+def check_bytes(n: int, session: Session) -> None:
+    """ResourceError when a text of n bytes cannot fit into the context whatever its tokens are."""
+    if n < LONG_TEXT:
+        return
+    words = session.tokenizer
+    longest = max((len(words.text(i)) for i in range(words.n_vocab)), default=1)
+    n_ctx = session.engine.n_ctx
+    if n > n_ctx * longest:
+        raise ResourceError(
+            f"the prompt has {n:,} bytes, a context of {n_ctx:,} tokens holds {n_ctx * longest:,} at most: shorten it"
+        )
+
+
 def check_length(n_prompt: int, session: Session) -> None:
     """ResourceError when the prompt does not fit into the context."""
     n_ctx = session.engine.n_ctx

@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any
 
-from .. import tokenizer
+from .. import native, tokenizer
 from ..engine import Engine, measured_bandwidth
 from ..generate import generate
 from ..options import Options
@@ -55,6 +55,9 @@ def load(chosen: Options) -> Session:
     start = time.monotonic()
     asked = chosen.engine()
     progress = Progress()
+    native.on_lost_pages(
+        f"{chosen.model}: the file became shorter while it was in use; nothing can be computed any more"
+    )
     try:
         inspection = inspect.prepare(chosen)
         engine = Engine.open(chosen.model, asked, executor=inspection.executor, progress=progress, edit=inspection.edit)

@@ -16,7 +16,7 @@ from ..errors import OptionError
 from ..options import Options
 from . import console as console_module
 from . import sampling
-from .answer import answer, check_length, feed
+from .answer import answer, check_bytes, check_length, feed
 from .chat import Conversation, ReadLine, encode, opening, read_message, talk, terminal_reader
 from .console import INTERRUPTED, OK, Console
 from .dump import LogitsDump
@@ -138,6 +138,7 @@ class Run:
     def _raw_ids(self, data: bytes) -> list[int]:
         if self.task.source in ("tokens", "tokens_file"):
             return parse_ids(data, self.session.engine.n_vocab, flag_of(self.task.source))
+        check_bytes(len(data), self.session)
         ids = self.session.tokenizer.encode(data)
         if not ids:
             raise OptionError("the prompt is empty, and this model begins no text by itself: give it a text with -p")

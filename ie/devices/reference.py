@@ -36,13 +36,14 @@ class Segment(NamedTuple):
 
 
 def quantize_q8(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Codes int8 [rows, n] and scales float32 [rows, n / 32] of x float32 [rows, n]."""
+    """Codes int8 [rows, n], scales float32 [rows, n / 32] of x float32 [rows, n]; NaN scales where x is not finite."""
     blocks = np.ascontiguousarray(x, np.float32).reshape(x.shape[0], -1, BLOCK)
     amax = np.abs(blocks).max(axis=-1, keepdims=True)
     tiny = ~(amax > np.float32(4e-37))
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         d = np.where(tiny, np.float32(0), amax / np.float32(127))
-        codes = np.rint(blocks * np.where(tiny, np.float32(0), np.float32(127) / amax))
+        codes = np.nan_to_num(np.rint(blocks * np.where(tiny, np.float32(0), np.float32(127) / amax)))
+    d = np.where(np.isfinite(blocks).all(axis=-1, keepdims=True), d, np.float32(np.nan))
     return codes.astype(np.int8).reshape(x.shape), d[..., 0].astype(np.float32)
 
 

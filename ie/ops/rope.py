@@ -32,7 +32,8 @@ def reference(env: Any, a: Mapping[str, Any]) -> None:
         return rotate(x, env.rope_rows(a["rope"]), a["n_rot"], bool(a["neox"])) if a["n_rot"] else x
 
     if a.get("q") is not None:
-        env.put(a["q"], turned("q").reshape(rows, -1))
+        finite = np.isfinite(env.get(a["k"])).all(axis=-1) & np.isfinite(env.get(a["v"])).all(axis=-1)
+        env.put(a["q"], np.where(finite[:, None], turned("q").reshape(rows, -1), env.scalar(np.nan)))
     env.cache_write(a["k_cache"], a["v_cache"], turned("k"), env.get(a["v"]).reshape(rows, -1, dim))
 
 
@@ -67,6 +68,6 @@ OP = Op(
     traffic=CountFn("ie_bytes_rows", ("rows", "k.cols")),
     flops=None,
     reference=reference,
-    doc="(a, b) -> (a cos - b sin, a sin + b cos) for q and k; k and v stored as F16",
+    doc="(a, b) -> (a cos - b sin, a sin + b cos) for q and k; k and v stored as F16, q NaN where they are not finite",
     magnitude=magnitude,
 )

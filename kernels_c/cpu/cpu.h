@@ -65,7 +65,8 @@ void IE_NAME(ie_group_product)(const ie_product *p, int64_t g, int64_t r0, int n
 typedef struct { int32_t first, count, slot, keep; } ie_segment;
 IE_FN const ie_segment *ie_segments(const ie_step *s) { return (const ie_segment *)(uintptr_t)s->seg; }
 
-/* Q8 of x[0..n) into blocks [first, first + n / 32) of a row of k values; n is a multiple of 32. */
+/* A block that holds a NaN or an infinity gets a NaN scale: what is wrong must not come out as a plausible number.
+ * Q8 of x[0..n) into blocks [first, first + n / 32) of a row of k values; n is a multiple of 32. */
 IE_FN void ie_quantize_row(const float *x, int64_t n, uint8_t *row, int64_t k, int64_t first)
 {
     int8_t *codes = (int8_t *)row + first * IE_BLOCK;
@@ -74,12 +75,13 @@ IE_FN void ie_quantize_row(const float *x, int64_t n, uint8_t *row, int64_t k, i
     int32_t *sums = (int32_t *)(void *)(row + ie_q8_sums_offset(k)) + 2 * first;
     for (int64_t b = 0; b < n / IE_BLOCK; b++) {
         const float *xb = x + b * IE_BLOCK;
-        float amax = 0.0f;
+        float amax = 0.0f, bad = 0.0f; /* bad becomes NaN where the maximum would pass over one */
         for (int i = 0; i < IE_BLOCK; i++) {
             float v = __builtin_fabsf(xb[i]);
             amax = v > amax ? v : amax;
+            bad += xb[i] * 0.0f;
         }
-        float d = ie_q8_scale(amax), m = ie_q8_multiplier(amax);
+        float d = ie_q8_scale(amax) + bad, m = ie_q8_multiplier(amax);
         for (int h = 0; h < 2; h++) {
             int32_t sum = 0;
             for (int i = h * IE_BLOCK / 2; i < (h + 1) * IE_BLOCK / 2; i++) {

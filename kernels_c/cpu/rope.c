@@ -32,7 +32,12 @@ IE_KERNEL(rope)
         const int64_t slot = ie_kv_slot_of(pos);
         const float *table = (const float *)(uintptr_t)a->rope + pos * n_rot;
         const float *k = ie_row_f(a->k, r), *v = ie_row_f(a->v, r);
-        float turned[IE_MAX_HEAD_DIM];
+        float turned[IE_MAX_HEAD_DIM], bad = 0.0f;
+        for (int64_t i = 0; i < kv_heads * dim; i++)
+            bad += (k[i] + v[i]) * 0.0f;
+        if (bad != bad && heads) /* the cache will hold a plausible 0 for it: the row's own output must tell */
+            for (int64_t i = 0; i < a->q.cols; i++)
+                ie_row_f(a->q, r)[i] = bad;
         for (int64_t h = 0; h < heads && n_rot; h++) {
             float *q = ie_row_f(a->q, r) + h * dim;
             rotate(q, q, table, dim, n_rot, a->neox);

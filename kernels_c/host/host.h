@@ -17,6 +17,9 @@ void ie_huge_pages(void *p, int64_t bytes); /* a hint, for memory that is stream
 void ie_free(void *p, int64_t bytes);
 int64_t ie_alloc_count(void); /* calls of ie_alloc since the library was loaded */
 
+/* ---- when a mapped file loses pages that are read: write `message` to stderr and end with status 1 ---- */
+void ie_on_lost_pages(const char *message);
+
 /* ---- instruction sets, worst to best ---- */
 enum { IE_ISA_PORTABLE, IE_ISA_AVX2, IE_ISA_AVX512, IE_ISA_COUNT };
 int ie_isa_available(int isa); /* 1: compiled in and supported by this processor */

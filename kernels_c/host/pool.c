@@ -142,7 +142,9 @@ ie_pool *ie_pool_create(int threads, int isa)
     *pool = (ie_pool){.threads = threads, .isa = isa};
     pool->handle = calloc((size_t)threads, sizeof *pool->handle);
     sigset_t all, old;
-    sigfillset(&all); /* signals belong to the caller's thread, where Python handles them */
+    sigfillset(&all); /* signals belong to the caller's thread, where Python handles them; but not a fault of our own */
+    for (int i = 0; i < 4; i++)
+        sigdelset(&all, (int[]){SIGBUS, SIGSEGV, SIGFPE, SIGILL}[i]);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     int ok = pool->handle != NULL;
     for (int i = 1; ok && i < threads; i++) {

@@ -1,0 +1,72 @@
+"""Faults while running: a file that shrinks, numbers that are none, a text that never fits, an early Ctrl-C."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ie.cli import entry
+from ie.engine import Engine
+from ie.errors import SampleError
+from ie.options import EngineOptions
+from ie.sample import Sampler, SamplerParams
+from tiny_models import make_tiny
+
+RUN = "import sys; from ie.cli.entry import run; sys.exit(run())"
+
+
+def run(*words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([sys.executable, "-c", RUN, *words], input=stdin, capture_output=True, timeout=60)
+
+
+def test_a_file_that_shrinks_ends_the_run_with_one_line(tmp_path: Path) -> None:
+    path = make_tiny(tmp_path / "m.gguf", n_vocab=4096, n_embd=256, tokenizer="none", n_ctx=4096)
+    code = (
+        "import sys, os\n"
+        "from ie import native\n"
+        "from ie.engine import Engine\n"
+        "native.on_lost_pages('model.gguf: the file became shorter')\n"
+        "with Engine.open(sys.argv[1]) as engine:\n"
+        "    os.truncate(sys.argv[1], 4096)\n"
+        "    engine.forward(engine.new_sequence(), [4000])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr) == (1, b"model.gguf: the file became shorter\n")
+
+
+@pytest.mark.parametrize(
+    "name", ["blk.0.attn_v.weight", "blk.1.attn_k.weight", "blk.1.ffn_down.weight", "blk.0.ffn_up.weight"]
+)
+@pytest.mark.parametrize("executor", ["cpu", "reference"])
+def test_weights_that_are_no_numbers_give_no_text(name: str, executor: str, tmp_path: Path) -> None:
+    path = make_tiny(tmp_path / "m.gguf", tokenizer="none", formats="Q8_0")
+    with Engine.open(str(path)) as engine:
+        info = engine.gguf.tensors[name]
+        place, size = info.offset, info.nbytes
+    with open(path, "r+b") as file:
+        file.seek(place)
+        file.write(b"\xff" * size)
+    with Engine.open(str(path), EngineOptions(executor=executor)) as engine, np.errstate(invalid="ignore"):
+        logits = engine.forward(engine.new_sequence(), [5, 6, 7])[-1]
+        with pytest.raises(SampleError, match="NaN"):
+            Sampler(SamplerParams(temp=0.0), engine.n_vocab).sample(logits, 0, [])
+
+
+def test_a_text_that_can_never_fit_is_refused_before_it_is_cut_into_tokens(tmp_path: Path) -> None:
+    path = make_tiny(tmp_path / "m.gguf")
+    done = run(str(path), "-c", "64", "-n", "1", stdin=b"x" * 3_000_000)
+    assert done.returncode == 1 and done.stdout == b""
+    assert b"3,000,000 bytes" in done.stderr and done.stderr.count(b"\n") == 1
+
+
+def test_ctrl_c_during_the_imports(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(entry.importlib, "import_module", interrupted)
+    assert entry.run() == entry.doctor() == 130
+    assert capsys.readouterr().err == "ie-run: interrupted\nie-doctor: interrupted\n"
