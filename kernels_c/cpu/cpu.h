@@ -74,23 +74,16 @@ IE_FN void ie_quantize_row(const float *x, int64_t n, uint8_t *row, int64_t k, i
     float *dsum = (float *)(void *)(row + ie_q8_dsum_offset(k)) + first;
     int32_t *sums = (int32_t *)(void *)(row + ie_q8_sums_offset(k)) + 2 * first;
     for (int64_t b = 0; b < n / IE_BLOCK; b++) {
-        const float *xb = x + b * IE_BLOCK;
-        float amax = 0.0f, bad = 0.0f; /* bad becomes NaN where the maximum would pass over one */
-        for (int i = 0; i < IE_BLOCK; i++) {
-            float v = __builtin_fabsf(xb[i]);
-            amax = v > amax ? v : amax;
-            bad += xb[i] * 0.0f;
-        }
-        float d = ie_q8_scale(amax) + bad, m = ie_q8_multiplier(amax);
-        for (int h = 0; h < 2; h++) {
-            int32_t sum = 0;
-            for (int i = h * IE_BLOCK / 2; i < (h + 1) * IE_BLOCK / 2; i++) {
-                int32_t q = ie_q8_code(xb[i], m);
-                codes[b * IE_BLOCK + i] = (int8_t)q;
-                sum += q;
-            }
-            sums[2 * b + h] = -sum;
-        }
+        const ie_f16 x0 = ie_load_f(x + b * IE_BLOCK), x1 = ie_load_f(x + b * IE_BLOCK + 16);
+        const ie_f16 a0 = ie_abs16(x0), a1 = ie_abs16(x1);
+        const float amax = ie_max16(a0 > a1 ? a0 : a1);
+        const float bad = ie_sum16(x0 * 0.0f + x1 * 0.0f); /* NaN where the maximum would pass over one */
+        const float d = ie_q8_scale(amax) + bad, m = ie_q8_multiplier(amax);
+        const ie_i16 q0 = ie_codes16(x0, m), q1 = ie_codes16(x1, m);
+        ie_store_bytes(codes + b * IE_BLOCK, q0);
+        ie_store_bytes(codes + b * IE_BLOCK + 16, q1);
+        sums[2 * b] = -ie_isum16(q0);
+        sums[2 * b + 1] = -ie_isum16(q1);
         scale[b] = d;
         dsum[b] = d * (float)-(sums[2 * b] + sums[2 * b + 1]);
     }

@@ -55,6 +55,23 @@ IE_MATH float ie_max16(ie_f16 v)
     return c.x > c.y ? c.x : c.y;
 }
 
+typedef int32_t ie_i8 __attribute__((ext_vector_type(8)));
+typedef int32_t ie_i4 __attribute__((ext_vector_type(4)));
+typedef int8_t ie_b16 __attribute__((ext_vector_type(16), aligned(1)));
+IE_MATH int32_t ie_isum16(ie_i16 v)
+{
+    ie_i8 a = v.lo + v.hi;
+    ie_i4 b = a.lo + a.hi;
+    return b.x + b.y + b.z + b.w;
+}
+IE_MATH ie_f16 ie_abs16(ie_f16 v) { return (ie_f16)((ie_u16)v & 0x7FFFFFFFu); }
+/* ie_q8_code of 16 values. */
+IE_MATH ie_i16 ie_codes16(ie_f16 x, float multiplier)
+{
+    return (ie_i16)((ie_u16)(x * multiplier + IE_ROUND_MAGIC) << 24) >> 24;
+}
+IE_MATH void ie_store_bytes(int8_t *p, ie_i16 v) { *(ie_b16 *)p = __builtin_convertvector(v, ie_b16); }
+
 /* acc + sum of 4 products in each lane: unsigned codes below 128 (w) times the signed bytes of a. */
 IE_MATH ie_i16 ie_dot_small(ie_i16 acc, ie_u16 w, uint32_t a);
 /* The same for biased codes (code + 128, any byte), where acc started from ie_dot_start(-sum of the activations). */
