@@ -9,8 +9,9 @@
  * Many rows (prefill): 8 rows at a time go through all row groups of the tile, so that their activations stay in the
  * first-level cache and weights come from the second in one stream. Formats of 256 values, whose scales cost more to
  * unpack, are unpacked once into a panel of 2 groups and 1024 values along K that all rows go through.
- * GMAC/s of one Zen 5 core, 512 x 1024, 64 rows, least of 200 runs (scripts/op_bench.py): Q4_1 249, Q8_0 165, Q4_K 190,
- * Q6_K 105; peak of the dot product 555. Tried: groups outside, rows inside (Q4_1 143); a panel for Q4_1 (173-188).
+ * Measured: benchmarks/op_matmul.json (scripts/op_bench.py). Tried and slower: groups outside and rows inside (Q4_1 at
+ * little more than half the speed: activations came from the second-level cache in many streams); a panel for the
+ * formats of 32 values, whose codes cost less to unpack than to load again.
  * Bytes: the matrix. Flops: 2 rows m k. */
 #include "tiles.h"
 #include "../host/host.h"
