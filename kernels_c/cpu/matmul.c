@@ -80,6 +80,8 @@ IE_MATH void run_rows(const ie_product *a, const uint8_t *const *x, ie_f16 *sum,
         sum[i] = add_run(sum[i], &r, x[i], at, kd);
 }
 
+#define AHEAD 4096 /* bytes; 2 to 16 KB were tried and differ little */
+
 /* `n` rows from row r0 against group g. */
 IE_MATH void quant_rows(const ie_product *a, int64_t g, int64_t r0, int n, void (*open)(ie_tile_state *, const uint8_t *),
                         void (*load)(ie_run32 *, const ie_tile_state *, int), kind kd, ie_f16 *acc)
@@ -94,6 +96,8 @@ IE_MATH void quant_rows(const ie_product *a, int64_t g, int64_t r0, int n, void 
     }
     for (int64_t b = 0; b < blocks; b++, w += tile) {
         ie_tile_state t;
+        for (int64_t i = 0; i < tile; i += 64) /* streams of weights: further ahead than the hardware looks */
+            __builtin_prefetch(w + AHEAD + i, 0, 3);
         open(&t, w);
         if (n <= 2) { /* unpacking dominates: shifts and places of scales should be constants */
 #pragma clang loop unroll(full)
