@@ -96,7 +96,7 @@ IE_MATH void quant_rows(const ie_product *a, int64_t g, int64_t r0, int n, void 
     }
     for (int64_t b = 0; b < blocks; b++, w += tile) {
         ie_tile_state t;
-        for (int64_t i = 0; i < tile; i += 64) /* streams of weights: further ahead than the hardware looks */
+        for (int64_t i = 0; n <= 4 && i < tile; i += 64) /* decode: further ahead than the hardware looks */
             __builtin_prefetch(w + AHEAD + i, 0, 3);
         open(&t, w);
         if (n <= 2) { /* unpacking dominates: shifts and places of scales should be constants */
