@@ -88,6 +88,15 @@ def compare(model: str, args: argparse.Namespace) -> dict[str, Any]:
     return out
 
 
+def table_row(name: str, found: dict[str, Any]) -> str:
+    """The row of README's table that a result file stands behind."""
+    cells = []
+    for what in ("generation", "prompt"):
+        r = found[what]
+        cells += [f"{r['ie']:,.0f}", f"{r['llama.cpp']:,.0f}", f"{r['ratio']:.2f}×"]
+    return f"| {name} | {' | '.join(cells)} |"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("models", nargs="+", metavar="MODEL.gguf")
