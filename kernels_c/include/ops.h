@@ -143,7 +143,7 @@ IE_STATIC_ASSERT(offsetof(ie_args_matmul, y) == 40);
 IE_STATIC_ASSERT(offsetof(ie_args_matmul, res) == 56);
 IE_STATIC_ASSERT(offsetof(ie_args_matmul, bias) == 72);
 
-/* (a, b) -> (a cos - b sin, a sin + b cos) for q and k; k and v stored as F16; q is NaN where they are not finite */
+/* (a, b) -> (a cos - b sin, a sin + b cos) for q and k; k and v stored as F16, q NaN where they are not finite */
 typedef struct {
     ie_view q;
     ie_view k;
