@@ -17,13 +17,16 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .draft import Drafter, DraftStats
 from .generate import generate
 from .sample import Sampler, SamplerParams
+
+if TYPE_CHECKING:
+    from .ppl import Model
 
 TEXT = """\
 def read_table(path, separator=","):
@@ -49,15 +52,6 @@ def column_sums(rows):
 """What is continued when drafts are measured."""
 
 TEXT_ROOM = 512  # tokens of context that TEXT may take
-
-
-class Model(Protocol):
-    """What is needed of an engine."""
-
-    @property
-    def n_vocab(self) -> int: ...
-    def new_sequence(self) -> Any: ...
-    def forward(self, seq: Any, tokens: Sequence[int], want: Any) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The lookup grids of the IQ tensor types. Written by scripts/make_iq_grids.py: do not edit.
+"""The lookup grids of the IQ tensor types. scripts/make_iq_grids.py writes the data: do not edit that.
 
 Owns: the six grids (IQ1_M shares that of IQ1_S), packed 2 or 3 bits a component, and their C form.
 Does not own what an index into a grid means: that is ``ie/formats.py``.

@@ -31,7 +31,7 @@ LOWEST = np.float32(-16.0)
 
 
 class Model(Protocol):
-    """What is needed of an engine."""
+    """What measuring needs of an engine, here and in ie/bench.py."""
 
     @property
     def n_vocab(self) -> int: ...

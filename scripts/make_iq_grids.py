@@ -1,7 +1,7 @@
-"""Write ie/iq_grids.py: the lookup grids of the IQ tensor types, packed as text.
+"""Write the data in ie/iq_grids.py: the lookup grids of the IQ tensor types, packed as text.
 
-Owns: the text of that one file. Does not own the decoding of the packed form, which the written file
-carries with it, nor the C header made from it (``ie.iq_grids.c_header``).
+Owns: the text of that one table. Does not own the decoding of the packed form, nor the C header made from it:
+both stand beside the table.
 
 The grids are data of the file format. They are read from the public ``gguf`` package, a developer's
 dependency: the engine itself never imports it. Run: ``python scripts/make_iq_grids.py``.
@@ -23,60 +23,9 @@ GRIDS: tuple[tuple[str, tuple[int, ...]], ...] = (
     ("IQ1_S", (-1, 0, 1)),
 )
 
-HEAD = '''"""The lookup grids of the IQ tensor types. Written by scripts/make_iq_grids.py: do not edit.
-
-Owns: the six grids (IQ1_M shares that of IQ1_S), packed 2 or 3 bits a component, and their C form.
-Does not own what an index into a grid means: that is ``ie/formats.py``.
-"""
-
-import base64
-from functools import cache
-
-import numpy as np
-import numpy.typing as npt
-
-# name: (rows, columns, component values in code order, packed codes: base64, least significant bit first)
-_PACKED: dict[str, tuple[int, int, tuple[int, ...], str]] = {
-'''
-
-TAIL = '''}
-
-NAMES: tuple[str, ...] = tuple(_PACKED)
-
-
-@cache
-def grid(name: str) -> npt.NDArray[np.int8]:
-    """The grid of one type as int8 [rows, columns], read-only. ``name`` is one of ``NAMES``."""
-    rows, columns, values, text = _PACKED[name]
-    width = 2 if len(values) <= 4 else 3
-    bits = np.unpackbits(np.frombuffer(base64.b64decode(text), dtype=np.uint8), bitorder="little")
-    places = np.left_shift(1, np.arange(width)).astype(np.uint8)
-    codes = (bits[: rows * columns * width].reshape(-1, width) * places).sum(axis=-1)
-    out: npt.NDArray[np.int8] = np.array(values, dtype=np.int8)[codes].reshape(rows, columns)
-    out.flags.writeable = False
-    return out
-
-
-def c_header() -> str:
-    """The text of kernels_c/include/iq_grids.h: each grid as ``ie_grid_<name>[rows][columns]``."""
-    lines = [
-        "/* The lookup grids of the IQ tensor types. Written from ie/iq_grids.py (c_header): do not edit. */",
-        "#ifndef IE_IQ_GRIDS_H",
-        "#define IE_IQ_GRIDS_H",
-        "#include <stdint.h>",
-        "",
-    ]
-    for name in NAMES:
-        values = grid(name)
-        lines.append(f"static const int8_t ie_grid_{name.lower()}[{values.shape[0]}][{values.shape[1]}] = {{")
-        per_line = 48 // values.shape[1]
-        for start in range(0, len(values), per_line):
-            rows = ("{" + ",".join(str(int(v)) for v in row) + "}" for row in values[start : start + per_line])
-            lines.append("    " + ", ".join(rows) + ",")
-        lines += ["};", ""]
-    lines.append("#endif")
-    return "\\n".join(lines) + "\\n"
-'''
+TARGET = Path(__file__).resolve().parent.parent / "ie" / "iq_grids.py"
+START, END = "_PACKED: dict[str, tuple[int, int, tuple[int, ...], str]] = {\n", "\n}\n"
+"""What stands before and behind the data in TARGET; the code around it is written by hand, there alone."""
 
 
 def read_grid(name: str) -> np.ndarray:
@@ -98,8 +47,8 @@ def pack(grid: np.ndarray, values: tuple[int, ...]) -> str:
     return base64.b64encode(np.packbits(bits.astype(np.uint8).ravel(), bitorder="little").tobytes()).decode()
 
 
-def module_text() -> str:
-    """The whole text of ie/iq_grids.py."""
+def module_text(text: str) -> str:
+    """``text``, which is that of ie/iq_grids.py, with its data written anew."""
     body = []
     for name, values in GRIDS:
         grid = read_grid(name)
@@ -108,12 +57,16 @@ def module_text() -> str:
         )
         body += [f'            "{line}"\n' for line in textwrap.wrap(pack(grid, values), 104)]
         body.append("        ),\n    ),\n")
-    return HEAD + "".join(body) + TAIL
+    before, _, rest = text.partition(START)
+    _, end, after = rest.partition(END)
+    if not end:
+        raise SystemExit(f"{TARGET.name}: no table of grids in it")
+    return before + START + "".join(body).removesuffix("\n") + END + after
 
 
 def main() -> None:
-    """Write the file beside the other modules of ``ie``."""
-    (Path(__file__).resolve().parent.parent / "ie" / "iq_grids.py").write_text(module_text())
+    """Write the data into the file beside the other modules of ``ie``."""
+    TARGET.write_text(module_text(TARGET.read_text()))
 
 
 if __name__ == "__main__":

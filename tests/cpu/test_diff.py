@@ -78,12 +78,16 @@ def test_right_executors_agree(models: Models, arch: str, pair: str) -> None:
 @pytest.mark.parametrize("fmt", ["F32", "F16", "BF16", "Q4_0", "Q5_1", "Q8_0", "Q4_K", "Q6_K", "IQ3_S"])
 def test_formats_agree(models: Models, fmt: str) -> None:
     widths = {"n_embd": 256, "n_ff": 256} if fmt in ("Q4_K", "Q6_K", "IQ3_S") else {}
-    feed(models.path("llama", fmt, **widths), diff.make_pair("cpu,reference", 2, "auto"))
+    executor = diff.make_pair("cpu,reference", 2, "auto")
+    assert np.isfinite(feed(models.path("llama", fmt, **widths), executor)).all()  # a difference is an exception
+    assert executor.outputs >= executor.commands > 10 * executor.steps > 0
 
 
 @pytest.mark.parametrize("isa", ISAS)
 def test_instruction_sets_agree(models: Models, isa: str) -> None:
-    feed(models.path("qwen3"), diff.make_pair(f"cpu:{isa}:threads=1,cpu", 2, "auto"))
+    executor = diff.make_pair(f"cpu:{isa}:threads=1,cpu", 2, "auto")
+    assert np.isfinite(feed(models.path("qwen3"), executor)).all()
+    assert executor.outputs >= executor.commands > 10 * executor.steps > 0
 
 
 @pytest.mark.parametrize("pair", ["cpu,cpu:threads=3", "cpu,reference", "reference,cpu"])

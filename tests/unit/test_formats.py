@@ -250,4 +250,7 @@ def test_written_files_are_current() -> None:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    assert (ROOT / "ie" / "iq_grids.py").read_text() == module.module_text()
+    text = (ROOT / "ie" / "iq_grids.py").read_text()
+    assert module.module_text(text) == text
+    wrong = text.replace("AAACAAUACAAKABEAFAAgACIAKAAqAEEA", "BAACAAUACAAKABEAFAAgACIAKAAqAEEA", 1)
+    assert wrong != text and module.module_text(wrong) == text

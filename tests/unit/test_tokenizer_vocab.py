@@ -186,8 +186,9 @@ def test_kimi_alone_may_lack_merges(tmp_path: Path) -> None:
 
 
 def test_longer_arrays_than_tokens_are_accepted(tmp_path: Path) -> None:
-    tv.load(tmp_path / "v.gguf", {**GOOD, "token_type": [1] * 9})
-    tv.load(tmp_path / "s.gguf", {**SPM, "scores": [0.0] * 9})
+    for kind, longer in ((GOOD, {"token_type": [1] * 9}), (SPM, {"scores": [0.0] * 9})):
+        plain, more = (tv.load(tmp_path / "v.gguf", {**kind, **extra}) for extra in ({}, longer))
+        assert more.n_vocab == plain.n_vocab == len(kind["tokens"])
 
 
 def test_integer_scores(tmp_path: Path) -> None:
