@@ -1,0 +1,233 @@
+"""Reads a gfx1201 code object: sections, symbols, kernel descriptors, metadata notes.
+
+Owns: the layout of ELF64, of the 64-byte kernel descriptor and of the metadata note (MessagePack). Every offset and size
+in the file is checked against what is there before it is used. Nothing here knows instructions.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import Any
+
+from .errors import BadFile
+
+EM_AMDGPU = 224
+FLAGS_MACH = 0xFF
+MACH_GFX1200, MACH_GFX1201 = 0x48, 0x4E
+NOTE_METADATA = 32
+SHT_SYMTAB, SHT_NOTE, SHT_DYNSYM = 2, 7, 11
+PT_LOAD = 1
+DESCRIPTOR_BYTES = 64
+
+
+@dataclass(frozen=True)
+class Symbol:
+    name: str
+    address: int
+    size: int
+    kind: int  # STT_OBJECT 1, STT_FUNC 2
+    section: int
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel's entry, its descriptor's fields, and what the metadata say of its arguments."""
+
+    name: str
+    entry: int
+    size: int
+    lds_bytes: int
+    scratch_bytes: int
+    kernarg_bytes: int
+    rsrc1: int
+    rsrc2: int
+    properties: int
+    preload: int
+    args: list[dict[str, Any]] = field(default_factory=list)
+    vgprs: int = 0
+    sgprs: int = 0
+    max_threads: int = 1024
+
+
+class CodeObject:
+    """A parsed code object. Raises BadFile for anything that is none for gfx1200 or gfx1201."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        if len(data) < 64 or data[:4] != b"\x7fELF":
+            raise BadFile("not an ELF file")
+        if data[4] != 2 or data[5] != 1:
+            raise BadFile("not a 64-bit little-endian ELF file")
+        machine = self._read("<H", 18)
+        if machine != EM_AMDGPU:
+            raise BadFile(f"ELF machine {machine}, expected {EM_AMDGPU} (AMD GPU)")
+        flags = self._read("<I", 48)
+        if flags & FLAGS_MACH not in (MACH_GFX1200, MACH_GFX1201):
+            raise BadFile(f"code for processor {flags & FLAGS_MACH:#x} of the ELF flags, expected gfx1201 or gfx1200")
+        self.segments = self._segments()
+        self.sections = self._sections()
+        self.symbols = self._symbols()
+        self.metadata = self._metadata()
+        self.kernels = self._kernels()
+
+    def _read(self, layout: str, offset: int) -> Any:
+        values = self._tuple(layout, offset)
+        return values[0] if len(values) == 1 else values
+
+    def _tuple(self, layout: str, offset: int) -> tuple[Any, ...]:
+        size = struct.calcsize(layout)
+        if offset < 0 or offset + size > len(self.data):
+            raise BadFile(f"cut short: {size} bytes wanted at offset {offset:#x}, the file has {len(self.data)}")
+        return struct.unpack_from(layout, self.data, offset)
+
+    def _slice(self, offset: int, size: int) -> bytes:
+        if offset < 0 or size < 0 or offset + size > len(self.data):
+            raise BadFile(f"cut short: {size} bytes wanted at offset {offset:#x}, the file has {len(self.data)}")
+        return self.data[offset : offset + size]
+
+    def _segments(self) -> list[tuple[int, int, int, int]]:
+        """(address, file offset, file bytes, memory bytes) of what is loaded."""
+        start, size, count = self._read("<Q", 32), self._read("<H", 54), self._read("<H", 56)
+        found = []
+        for i in range(count):
+            kind, _, offset, address, _, in_file, in_memory, _ = self._tuple("<IIQQQQQQ", start + i * size)
+            if kind == PT_LOAD:
+                self._slice(offset, in_file)
+                if in_memory < in_file or address + in_memory > 1 << 32:
+                    raise BadFile(f"segment at {address:#x} has an impossible size {in_memory}")
+                found.append((address, offset, in_file, in_memory))
+        return found
+
+    def _sections(self) -> list[tuple[int, int, int, int, int, int]]:
+        """(type, address, offset, size, link, entry size) of each section."""
+        start, size, count = self._read("<Q", 40), self._read("<H", 58), self._read("<H", 60)
+        found = []
+        for i in range(count):
+            _, kind, _, address, offset, length, link, _, _, entry = self._tuple("<IIQQQQIIQQ", start + i * size)
+            found.append((kind, address, offset, length, link, entry))
+        return found
+
+    def _string(self, table: bytes, offset: int) -> str:
+        end = table.find(b"\0", offset)
+        return table[offset : end if end >= 0 else len(table)].decode("utf-8", "replace")
+
+    def _symbols(self) -> list[Symbol]:
+        found: dict[tuple[str, int], Symbol] = {}
+        for kind, _, offset, length, link, _ in self.sections:
+            if kind not in (SHT_SYMTAB, SHT_DYNSYM):
+                continue
+            if link >= len(self.sections):
+                raise BadFile(f"a symbol table names section {link} of {len(self.sections)}")
+            names = self._slice(self.sections[link][2], self.sections[link][3])
+            for at in range(offset, offset + length - 23, 24):
+                name, info, _, section, address, size = self._tuple("<IBBHQQ", at)
+                symbol = Symbol(self._string(names, name), address, size, info & 15, section)
+                if symbol.name:
+                    found[(symbol.name, address)] = symbol
+        return sorted(found.values(), key=lambda s: (s.address, s.name))
+
+    def _metadata(self) -> dict[str, Any]:
+        for kind, _, offset, length, _, _ in self.sections:
+            at = offset
+            while kind == SHT_NOTE and at + 12 <= offset + length:
+                name_size, size, note = self._tuple("<III", at)
+                at += 12 + (name_size + 3 & ~3)
+                if note == NOTE_METADATA:
+                    value = Unpacker(self._slice(at, size)).value()
+                    return value if isinstance(value, dict) else {}
+                at += size + 3 & ~3
+        return {}
+
+    def file_offset(self, address: int, size: int) -> int:
+        """Where `size` bytes at a virtual address stand in the file."""
+        for start, offset, in_file, _ in self.segments:
+            if start <= address and address + size <= start + in_file:
+                return offset + address - start
+        raise BadFile(f"address {address:#x} is in no loaded segment of the file")
+
+    def code(self, address: int, size: int) -> bytes:
+        return self._slice(self.file_offset(address, size), size)
+
+    def _kernels(self) -> list[Kernel]:
+        notes = {k.get(".symbol"): k for k in self.metadata.get("amdhsa.kernels", []) if isinstance(k, dict)}
+        functions = {s.name: s for s in self.symbols if s.kind == 2}
+        kernels = []
+        for symbol in self.symbols:
+            name = symbol.name.removesuffix(".kd")
+            if not symbol.name.endswith(".kd") or name not in functions:
+                continue
+            at = self.file_offset(symbol.address, DESCRIPTOR_BYTES)
+            lds, scratch, kernarg = self._tuple("<III", at)
+            entry = symbol.address + self._read("<q", at + 16)
+            rsrc1, rsrc2 = self._tuple("<II", at + 48)
+            properties, preload = self._tuple("<HH", at + 56)
+            note = notes.get(symbol.name, {})
+            if entry != functions[name].address:
+                raise BadFile(f"kernel {name}: its descriptor's entry {entry:#x} is not the function's address")
+            threads = note.get(".max_flat_workgroup_size", 1024)
+            if lds > 65536 or scratch > 1 << 20 or kernarg > 65536 or not 1 <= threads <= 1024:
+                raise BadFile(f"kernel {name}: LDS {lds}, scratch {scratch}, arguments {kernarg} or threads {threads} out of range")
+            kernels.append(
+                Kernel(name, entry, functions[name].size, lds, scratch, kernarg, rsrc1, rsrc2, properties, preload,
+                       note.get(".args", []), note.get(".vgpr_count", 0), note.get(".sgpr_count", 0), threads)
+            )
+        return kernels
+
+    def symbol_at(self, address: int) -> str:
+        """`name+0x10` for an address inside a function."""
+        for symbol in self.symbols:
+            if symbol.kind == 2 and symbol.address <= address < symbol.address + max(symbol.size, 1):
+                return f"{symbol.name}+{address - symbol.address:#x}"
+        return f"{address:#x}"
+
+
+class Unpacker:
+    """A MessagePack reader for the metadata note; a length beyond the end raises BadFile."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.at, self.depth = data, 0, 0
+
+    def _take(self, count: int) -> bytes:
+        if count > len(self.data) - self.at:
+            raise BadFile(f"metadata cut short at byte {self.at}")
+        self.at += count
+        return self.data[self.at - count : self.at]
+
+    def _uint(self, count: int) -> int:
+        return int.from_bytes(self._take(count), "big")
+
+    def _sequence(self, count: int, pairs: bool) -> Any:
+        self.depth += 1
+        if count > len(self.data) - self.at or self.depth > 16:
+            raise BadFile(f"metadata cut short at byte {self.at}")
+        values = {str(self.value()): self.value() for _ in range(count)} if pairs else [self.value() for _ in range(count)]
+        self.depth -= 1
+        return values
+
+    def value(self) -> Any:
+        """The next value: int, float, bool, None, str, bytes, list or dict."""
+        tag = self._uint(1)
+        if tag < 0x80:
+            return tag
+        if tag < 0xA0:
+            return self._sequence(tag & 15, pairs=tag < 0x90)
+        if tag < 0xC0:
+            return self._take(tag & 31).decode("utf-8", "replace")
+        if tag >= 0xE0:
+            return tag - 256
+        if tag in (0xC0, 0xC2, 0xC3):
+            return {0xC0: None, 0xC2: False, 0xC3: True}[tag]
+        if tag in (0xC4, 0xC5, 0xC6):
+            return self._take(self._uint(1 << tag - 0xC4))
+        if tag in (0xCA, 0xCB):
+            return struct.unpack(">f" if tag == 0xCA else ">d", self._take(4 << tag - 0xCA))[0]
+        if 0xCC <= tag <= 0xCF:
+            return self._uint(1 << tag - 0xCC)
+        if 0xD0 <= tag <= 0xD3:
+            return int.from_bytes(self._take(1 << tag - 0xD0), "big", signed=True)
+        if 0xD9 <= tag <= 0xDB:
+            return self._take(self._uint(1 << tag - 0xD9)).decode("utf-8", "replace")
+        if 0xDC <= tag <= 0xDF:
+            return self._sequence(self._uint(2 << (tag & 1)), pairs=tag >= 0xDE)
+        raise BadFile(f"metadata byte {tag:#x} at {self.at - 1} starts no value")

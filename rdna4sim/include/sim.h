@@ -1,0 +1,96 @@
+/* What translated kernels and the HIP stand-in agree on: vector types, the wave, the calls between the two.
+ *
+ * Owns: the Wave structure, the Runtime table (calls from translated code into the stand-in) and the module table
+ * (calls the other way). Everything a translated kernel computes with is in the sim_*.h files next to this one.
+ */
+#ifndef RDNA4SIM_SIM_H
+#define RDNA4SIM_SIM_H
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef signed char i8;
+typedef short i16;
+typedef int i32;
+typedef long long i64;
+
+#define LANES 32
+#define ABI_VERSION 1
+
+/* Vectors over the lanes of a wave. V is what a VGPR holds; the others are ways to look at it. */
+#define LANE_VECTOR __attribute__((ext_vector_type(LANES)))
+typedef u32 V LANE_VECTOR;
+
+enum { YIELD_BARRIER, YIELD_SLEEP, YIELD_SLICE, YIELD_END };
+enum {
+    FAULT_GLOBAL_READ, FAULT_GLOBAL_WRITE, FAULT_GLOBAL_ATOMIC, FAULT_SCALAR_READ, FAULT_LDS_READ, FAULT_LDS_WRITE,
+    FAULT_LDS_UNDEFINED, FAULT_SCRATCH, FAULT_PC, FAULT_LIMIT, FAULT_NO_PROGRESS, FAULT_REGISTER_PENDING, FAULT_ALIGN,
+    FAULT_BARRIER, FAULT_SPAN
+};
+enum { COUNT_SALU, COUNT_VALU, COUNT_SMEM, COUNT_VMEM, COUNT_LDS, COUNT_BRANCH, COUNT_WMMA, COUNT_OTHER, COUNT_WAIT,
+       COUNT_BARRIER, COUNT_LOAD_BYTES, COUNT_STORE_BYTES, COUNT_ATOMIC_BYTES, COUNT_LDS_BYTES, COUNT_SCALAR_BYTES,
+       COUNT_SCRATCH_BYTES, COUNTERS };
+enum { PENDING_LOAD, PENDING_DS, PENDING_SCALAR, PENDING_STORE, PENDING_KINDS };
+enum { LAND_NOTHING, LAND_V, LAND_LOW, LAND_HIGH, LAND_S };
+
+/* The allocation that an instruction touched last: most accesses need two comparisons and no search. */
+typedef struct { u64 lo, hi; } Site;
+
+typedef struct Wave Wave;
+
+typedef struct {
+    void (*yield)(Wave *w, u32 why);
+    void (*fault)(Wave *w, u32 kind, u32 pc, u32 lane, u64 address, u32 bytes);
+    /* Finds the allocation that holds all of [address, address + bytes) and remembers it in the site; 0 if there is none. */
+    int (*locate)(Wave *w, Site *site, u64 address, u64 bytes);
+    void (*signal)(Wave *w);
+    u64 (*clock)(Wave *w);
+    /* Weak memory mode. Addresses of inactive lanes are not looked at. */
+    void (*weak_load)(Wave *w, u32 exec, const u64 *address, u32 bytes, u32 scope, u32 pc, u8 *out);
+    void (*weak_store)(Wave *w, u32 exec, const u64 *address, u32 bytes, u32 scope, u32 pc, const u8 *data);
+    void (*weak_before_atomic)(Wave *w, u32 exec, const u64 *address, u32 bytes, u32 scope);
+    u8 *(*weak_atomic)(Wave *w, u64 address, u32 bytes, u32 scope);
+    void (*weak_after_atomic)(Wave *w, u64 address, u32 bytes, u32 scope);
+    void (*weak_lds_store)(Wave *w, u32 address, u32 bytes, const u8 *data);
+    void (*weak_lds_drain)(Wave *w);
+    void (*weak_pending)(Wave *w, u32 counter, u32 land, u32 first, u32 count, u32 exec, const u32 *data);
+    void (*weak_wait)(Wave *w, u32 counter, u32 left);
+    void (*weak_inv)(Wave *w, u32 scope);
+    void (*weak_wb)(Wave *w, u32 scope);
+} Runtime;
+
+struct Wave {
+    const Runtime *rt;
+    u64 instructions;       /* executed so far, counted at block starts */
+    u64 slice_end;          /* a backward branch beyond this count yields */
+    u64 *progress;          /* of the launch: stores, changes by atomics */
+    u8 *lds, *lds_defined;
+    u32 lds_bytes, scratch_bytes;
+    u8 *scratch;            /* scratch_bytes for each lane */
+    Site *sites;
+    u64 code;               /* address where ELF address 0 of the code object stands */
+    u64 kernarg, dispatch;
+    u32 group_x, group_yz, exec, seed, id, pc;
+    u32 barrier_first;
+    u64 *counters;
+    u32 vid[LANES];
+    /* Weak memory mode keeps the registers here, because a load may land long after its instruction. */
+    V *v;
+    u32 *s;
+    u32 v_pending[8], s_pending[4];
+    void *host;             /* the stand-in's own record of this wave */
+};
+
+typedef struct {
+    const char *name;
+    void (*run)(Wave *w);
+    u32 sites;
+} SimKernel;
+
+typedef struct {
+    u32 abi, kernels;
+    const SimKernel *kernel;
+} SimModule;
+
+#endif

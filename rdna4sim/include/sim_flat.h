@@ -1,0 +1,66 @@
+/* FLAT accesses: the upper half of an address chooses LDS, scratch or global memory, lane by lane. */
+#ifndef RDNA4SIM_FLAT_H
+#define RDNA4SIM_FLAT_H
+#include "sim_lds.h"
+
+#define SHARED_APERTURE 0x10000u
+#define PRIVATE_APERTURE 0x20000u
+
+INLINE Ad flat_ad(Wave *w, u32 exec, u32 pc, VQ at) { return ad_v(w, exec, pc, low_v(at), high_v(at), 0); }
+#ifdef SIM_WEAK
+static void weak_gload(Wave *w, u32 exec, Site *site, u32 pc, Ad a, u32 size, u32 is_signed, u32 scope, V *r);
+static void weak_gstore(Wave *w, u32 exec, Site *site, u32 pc, Ad a, u32 size, u32 scope, const V *x);
+#endif
+
+OUTLINE void flat_load(Wave *w, u32 exec, Site *site, u32 pc, VQ at, u32 bytes, u32 is_signed, u32 scope, V *r) {
+    u32 lds = bits_v((VI)(high_v(at) == SHARED_APERTURE)) & exec, own = bits_v((VI)(high_v(at) == PRIVATE_APERTURE)) & exec;
+    u32 global = exec & ~lds & ~own, n = (bytes + 3) / 4;
+    V x[4];
+    (void)scope;
+    for (u32 i = 0; i < n; i++) r[i] = SP(0);
+    if (global) {
+        Ad a = flat_ad(w, global, pc, at);
+#ifdef SIM_WEAK
+        weak_gload(w, global, site, pc, a, bytes, is_signed, scope, r);
+#else
+        if (bytes == 1) r[0] = is_signed ? gload_i8(w, global, site, pc, a) : gload_u8(w, global, site, pc, a);
+        else if (bytes == 2) r[0] = is_signed ? gload_i16(w, global, site, pc, a) : gload_u16(w, global, site, pc, a);
+        else {
+            u32 table[LANES * 4];
+            check(w, site, global, pc, &a, bytes, FAULT_GLOBAL_READ);
+            gather(global, &a, n, table);
+            for (u32 m = global; m; m &= m - 1) {
+                u32 l = (u32)__builtin_ctz(m);
+                for (u32 i = 0; i < n; i++) r[i][l] = table[l * n + i];
+            }
+        }
+#endif
+    }
+    if (lds) {
+        if (bytes < 4) x[0] = lload_small(w, lds, pc, low_v(at), bytes, is_signed);
+        else if (bytes == 4) lload_1(w, lds, pc, low_v(at), x);
+        else if (bytes == 8) lload_2(w, lds, pc, low_v(at), x);
+        else if (bytes == 12) lload_3(w, lds, pc, low_v(at), x);
+        else lload_4(w, lds, pc, low_v(at), x);
+        for (u32 i = 0; i < n; i++) r[i] = sel(lds, x[i], r[i]);
+    }
+    if (own) scratch_load(w, own, pc, low_v(at), bytes, is_signed, r);
+}
+OUTLINE void flat_store(Wave *w, u32 exec, Site *site, u32 pc, VQ at, u32 bytes, u32 scope, const V *x) {
+    u32 lds = bits_v((VI)(high_v(at) == SHARED_APERTURE)) & exec, own = bits_v((VI)(high_v(at) == PRIVATE_APERTURE)) & exec;
+    u32 global = exec & ~lds & ~own;
+    (void)scope;
+    if (global) {
+        Ad a = flat_ad(w, global, pc, at);
+#ifdef SIM_WEAK
+        weak_gstore(w, global, site, pc, a, bytes, scope, x);
+#else
+        if (bytes == 1) gstore_u8(w, global, site, pc, a, x[0]);
+        else if (bytes == 2) gstore_u16(w, global, site, pc, a, x[0]);
+        else gstore_n(w, global, site, pc, a, bytes / 4, x);
+#endif
+    }
+    if (lds) lstore(w, lds, pc, low_v(at), bytes, x);
+    if (own) scratch_store(w, own, pc, low_v(at), bytes, x);
+}
+#endif

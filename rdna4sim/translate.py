@@ -1,0 +1,249 @@
+"""A code object to one C file: one function for each kernel, a table of them at the end.
+
+Owns: basic blocks, branches, calls, the state a wave starts with, and the order in which semantics modules are asked.
+The C is compiled against include/; what it needs at run time comes through the Runtime table of sim.h.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .decode import Inst, decode_range
+from .elf import CodeObject, Kernel
+from .emit import Body
+from .errors import BadFile, Unsupported
+from .semantics import memory, packed, scalar, vector
+
+BRANCHES = {
+    "s_branch": "1", "s_cbranch_scc0": "!scc", "s_cbranch_scc1": "scc", "s_cbranch_vccz": "!s106", "s_cbranch_vccnz": "s106",
+    "s_cbranch_execz": "!exec", "s_cbranch_execnz": "exec",
+}  # fmt: skip
+ENDS = ("s_endpgm", "s_endpgm_saved")
+JUMPS = ("s_setpc_b64", "s_swappc_b64", "s_call_b64")
+# User SGPRs in the order of the code-property bits: (bit, what, registers).
+USER_SGPRS = ((0, "buffer", 4), (1, "dispatch", 2), (2, "queue", 2), (3, "kernarg", 2), (4, "id", 2), (5, "scratch", 2), (6, "size", 1))
+TTMP_X, TTMP_YZ = 108 + 9, 108 + 7
+COUNT_CLASS = {"SOP1": "SALU", "SOP2": "SALU", "SOPC": "SALU", "SOPK": "SALU", "SMEM": "SMEM", "DS": "LDS", "GLOBAL": "VMEM",
+               "FLAT": "VMEM", "SCRATCH": "VMEM"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What is compiled in: weak memory, counters."""
+
+    weak: bool = False
+    counters: bool = False
+
+    @property
+    def name(self) -> str:
+        return ("weak" if self.weak else "plain") + ("-counters" if self.counters else "")
+
+
+def count_class(inst: Inst) -> str:
+    """The counter that an instruction belongs to."""
+    name = inst.name
+    if inst.fmt == "SOPP":
+        if name.startswith("s_wait"):
+            return "WAIT"
+        return "BRANCH" if "branch" in name else "BARRIER" if name == "s_barrier_wait" else "OTHER"
+    if "wmma" in name:
+        return "WMMA"
+    return COUNT_CLASS.get(inst.fmt, "VALU")
+
+
+def functions_of(code: CodeObject, kernel: Kernel) -> list[Inst]:
+    """The kernel's instructions and, if it calls, those of every function in the file that is no kernel."""
+    found = decode_range(code.code(kernel.entry, kernel.size), kernel.entry)
+    if any(inst.name in JUMPS for inst in found):
+        entries = {k.entry for k in code.kernels}
+        for symbol in code.symbols:
+            if symbol.kind == 2 and symbol.address not in entries and symbol.size:
+                found += decode_range(code.code(symbol.address, symbol.size), symbol.address)
+    return found
+
+
+def leaders(instructions: list[Inst], entry: int) -> set[int]:
+    """Addresses where a basic block starts."""
+    known = {inst.address for inst in instructions}
+    found, expected = {entry}, entry
+    for inst in instructions:
+        if inst.address != expected:
+            found.add(inst.address)
+        expected = inst.address + inst.size
+        if inst.name in BRANCHES or inst.name == "s_call_b64":
+            if inst.target not in known:
+                raise Unsupported(f"{inst.name} at {inst.address:#x} goes to {inst.target:#x}, which is no instruction of the kernel")
+            found.add(inst.target)
+        if inst.name in BRANCHES or inst.name in JUMPS or inst.name in ENDS:
+            found.add(expected)
+    return found & known
+
+
+def jump(body: Body, inst: Inst) -> None:
+    """Calls and returns: the program counter chooses a block."""
+    after = inst.address + inst.size
+    if inst.name == "s_call_b64":
+        body.write_scalar(inst.f["sdst"], "q", f"w->code + {after:#x}")
+        body.line(f"goto L_{inst.target:x};")
+        return
+    body.line(f"jump_to = {body.scalar(inst.f['src0'], 'q')}; w->pc = {inst.address:#x};")
+    if inst.name == "s_swappc_b64":
+        body.write_scalar(inst.f["sdst"], "q", f"w->code + {after:#x}")
+    body.line("goto dispatch;")
+
+
+def instruction(body: Body, inst: Inst) -> None:
+    """C for one instruction, behind the check of weak memory mode that its registers have landed."""
+    body.inst = inst
+    body.touched_v, body.touched_s = set(), set()
+    start = len(body.lines)
+    if inst.name in ENDS:
+        body.line("goto end;")
+    elif inst.name in BRANCHES:
+        if "vcc" in inst.name:
+            body.s(106)
+        if inst.target <= inst.address:
+            slice_over = f"if (UNLIKELY(ic >= w->slice_end)) YIELD(YIELD_SLICE, {inst.address:#x});"
+            body.line(f"if ({BRANCHES[inst.name]}) {{ {slice_over} goto L_{inst.target:x}; }}")
+        else:
+            body.line(f"if ({BRANCHES[inst.name]}) goto L_{inst.target:x};")
+    elif inst.name in JUMPS:
+        jump(body, inst)
+    elif not any(module.emit(body, inst) for module in (scalar, vector, packed, memory)):
+        raise Unsupported(f"{inst.name} at {inst.address:#x} is not translated")
+    if body.weak:
+        tests = []
+        for array, touched in (("v", body.touched_v), ("s", body.touched_s)):
+            words: dict[int, int] = {}
+            for register in touched:
+                words[register >> 5] = words.get(register >> 5, 0) | 1 << (register & 31)
+            tests += [f"(w->{array}_pending[{word}] & {mask:#x}u)" for word, mask in sorted(words.items())]
+        if tests:
+            fault = f"w->rt->fault(w, FAULT_REGISTER_PENDING, {inst.address:#x}, 0, 0, 0)"
+            body.lines.insert(start, f"  if (UNLIKELY({' | '.join(tests)})) {fault};")
+
+
+def blocks(body: Body, instructions: list[Inst], entry: int) -> list[int]:
+    """C for all basic blocks; returns the addresses they start at."""
+    starts = leaders(instructions, entry)
+    index = 0
+    while index < len(instructions):
+        end = index + 1
+        while end < len(instructions) and instructions[end].address not in starts:
+            end += 1
+        run = instructions[index:end]
+        body.lines.append(f"L_{run[0].address:x}: __attribute__((unused));")
+        body.line(f"ic += {len(run)};")
+        if body.counters:
+            classes: dict[str, int] = {}
+            for inst in run:
+                classes[count_class(inst)] = classes.get(count_class(inst), 0) + 1
+            body.line(" ".join(f"COUNT(w, COUNT_{what}, {n});" for what, n in sorted(classes.items())))
+        for inst in run:
+            instruction(body, inst)
+        if run[-1].address + run[-1].size not in starts and run[-1].name not in (*ENDS, "s_branch", *JUMPS):
+            body.line(f"w->rt->fault(w, FAULT_PC, {run[-1].address:#x}, 0, {run[-1].address + run[-1].size:#x}, 0);")
+        index = end
+    return sorted(starts)
+
+
+def initial_sgprs(kernel: Kernel) -> dict[int, str]:
+    """Scalar registers that hold something at the start."""
+    if not kernel.properties >> 10 & 1:
+        raise Unsupported(f"kernel {kernel.name} is built for 64 lanes a wave; only 32 are translated")
+    if kernel.preload:
+        raise Unsupported(f"kernel {kernel.name} wants its arguments preloaded into registers, which is not modelled")
+    values: dict[int, str] = {TTMP_X: "w->group_x", TTMP_YZ: "w->group_yz"}
+    at = 0
+    for bit, what, count in USER_SGPRS:
+        if not kernel.properties >> bit & 1:
+            continue
+        source = {"dispatch": "w->dispatch", "kernarg": "w->kernarg", "size": str(kernel.scratch_bytes)}.get(what, "0ull")
+        for i in range(count):
+            values[at + i] = f"(u32)({source}{' >> 32' if i == 1 else ''})" if i < 2 else "0"
+        at += count
+    return values
+
+
+def prologue(body: Body, kernel: Kernel) -> list[str]:
+    """Declarations of registers; what the launch sets, the rest poisoned by seed."""
+    initial = initial_sgprs(kernel)
+    lines = ["  u32 exec = w->exec, scc = 0, m0 = poison(w->seed, 125); u64 ic = w->instructions, jump_to = 0; (void)jump_to;"]
+    if body.weak:
+        lines.append("  weak_registers(w);")
+        lines += [f"  w->s[{n}] = {text};" for n, text in sorted(initial.items())]
+        lines.append("  w->v[0] = *(const V *)w->vid;")
+        return lines
+    for n in sorted(body.sgprs):
+        lines.append(f"  u32 s{n} = {initial.get(n, f'poison(w->seed, {n})')}; (void)s{n};")
+    for n in sorted(body.vgprs):
+        lines.append(f"  V v{n} = {'*(const V *)w->vid' if n == 0 else f'SP(poison(w->seed, {256 + n}))'}; (void)v{n};")
+    return lines
+
+
+def indexed_macros(body: Body) -> list[str]:
+    """GET_INDEXED and SET_INDEXED over the registers of this kernel."""
+    fault = "default: w->rt->fault(w, FAULT_PC, at, 0, (u64)(i), 0);"
+    gets = " ".join(f"case {n}: x = v{n}; break;" for n in sorted(body.vgprs))
+    sets = " ".join(f"case {n}: v{n} = sel(exec, x, v{n}); break;" for n in sorted(body.vgprs))
+    return [
+        "#undef GET_INDEXED", "#undef SET_INDEXED",
+        f"#define GET_INDEXED(x, i, at) switch (i) {{ {gets} {fault} }}",
+        f"#define SET_INDEXED(i, x, at) switch (i) {{ {sets} {fault} }}",
+    ]  # fmt: skip
+
+
+def kernel_function(code: CodeObject, kernel: Kernel, index: int, variant: Variant) -> tuple[list[str], int]:
+    """The C function of one kernel and its number of access sites."""
+    instructions = functions_of(code, kernel)
+    body = Body(variant.weak, variant.counters)
+    uses_index = any(inst.name.startswith("v_movrel") for inst in instructions)
+    starts = blocks(body, instructions, kernel.entry)
+    if uses_index:
+        body.vgprs.update(range(min(max(kernel.vgprs, 1), 256)))
+    out = [f"/* {kernel.name} */"] if "*/" not in kernel.name else []
+    for lanes, name in body.tables.items():
+        out.append(f"static const i8 k{index}_{name}[32] = {{{', '.join(map(str, lanes))}}};")
+        out.append(f"#define {name} k{index}_{name}")
+    if variant.weak:
+        out += [f"#define v{n} (w->v[{n}])" for n in sorted(body.vgprs)] + [f"#define s{n} (w->s[{n}])" for n in sorted(body.sgprs)]
+    if uses_index:
+        out += indexed_macros(body)
+    out.append(f"static void kernel_{index}(Wave *w) {{")
+    out += prologue(body, kernel)
+    out.append(f"  goto L_{kernel.entry:x};")
+    out += body.lines
+    if any(inst.name in ("s_setpc_b64", "s_swappc_b64") for inst in instructions):
+        out.append("dispatch: switch (jump_to - w->code) {")
+        out += [f"  case {address:#x}: goto L_{address:x};" for address in starts]
+        out.append("  default: w->rt->fault(w, FAULT_PC, w->pc, 0, jump_to - w->code, 0); }")
+    out.append("end: w->instructions = ic;")
+    out.append("}")
+    if variant.weak:
+        out += [f"#undef v{n}" for n in sorted(body.vgprs)] + [f"#undef s{n}" for n in sorted(body.sgprs)]
+    out += [f"#undef {name}" for name in body.tables.values()]
+    return out, body.sites
+
+
+def c_string(text: str) -> str:
+    return '"' + "".join(c if c.isalnum() or c in "_.$" else f"\\{ord(c):03o}" for c in text) + '"'
+
+
+def translate(code: CodeObject, variant: Variant) -> list[str]:
+    """C sources of a code object's kernels, one text each, and the table as the last one."""
+    if not code.kernels:
+        raise BadFile("the file holds no kernel")
+    texts, rows = [], []
+    for index, kernel in enumerate(code.kernels):
+        lines, sites = kernel_function(code, kernel, index, variant)
+        texts.append("\n".join(lines) + "\n")
+        rows.append(f"  {{{c_string(kernel.name)}, kernel_{index}, {sites}}},")
+    table = ["static const SimKernel kernels[] = {", *rows, "};"]
+    table.append(f"const SimModule sim_module = {{ABI_VERSION, {len(rows)}, kernels}};")
+    return [*texts, "\n".join(table) + "\n"]
+
+
+def preamble(variant: Variant) -> str:
+    """What every C source starts with."""
+    defines = [f"#define SIM_{what}" for what, on in (("WEAK", variant.weak), ("COUNTERS", variant.counters)) if on]
+    return "\n".join([*defines, '#include "sim_kernel.h"']) + "\n"

@@ -1,0 +1,110 @@
+// Kernels that are right as they stand; with FAULT defined each has one planted mistake.
+#include "gfx.h"
+
+#ifdef FAULT
+#define UNLESS_FAULT(x)
+#define FAULTY 1
+#else
+#define UNLESS_FAULT(x) x
+#define FAULTY 0
+#endif
+
+// Read after another wave's write: without the barrier a wave may read before the other has written.
+KERNEL(256) read_before_write(const u32 *in, u32 *out) {
+    LDS u32 s[256];
+    s[thread()] = in[thread()];
+    UNLESS_FAULT(barrier());
+    out[thread()] = s[255 - thread()];
+}
+
+// Write after another wave's read: without the second barrier a wave may overwrite what another still has to read.
+KERNEL(256) write_before_read(const u32 *in, u32 *out) {
+    LDS u32 s[256];
+    u32 x = in[thread()];
+    for (u32 i = 0; i < 5; i++) {
+        s[thread()] = x + i;
+        barrier();
+        x = x * 3 + s[(thread() * 33 + 32) % 256];
+        UNLESS_FAULT(barrier());
+    }
+    out[thread()] = x;
+}
+
+KERNEL(64) store_past_end(u32 *out, u32 n) {
+    u32 at = group() * 64 + thread();
+    if (at < n + FAULTY) out[at] = at * 3;
+}
+
+KERNEL(64) load_past_end(const u32 *in, u32 *out, u32 n) {
+    u32 at = group() * 64 + thread();
+    if (at < n) out[at] = in[at + FAULTY];
+}
+
+KERNEL(64) load_before_start(const u32 *in, u32 *out) { out[thread()] = in[(i32)thread() - FAULTY]; }
+
+// An LDS histogram whose bins are not cleared.
+KERNEL(64) uninitialised_lds(const u32 *in, u32 *out) {
+    LDS u32 bins[64];
+    UNLESS_FAULT(bins[thread()] = 0);
+    barrier();
+    __scoped_atomic_fetch_add(&bins[in[thread()] % 64], 1, __ATOMIC_RELAXED, GROUP);
+    barrier();
+    out[thread()] = bins[thread()];
+}
+
+KERNEL(64) uninitialised_lds_load(u32 *out) {
+    LDS u32 s[64];
+    if (thread() < 64 - FAULTY) s[thread()] = thread();
+    barrier();
+    out[thread()] = s[63 - thread()];
+}
+
+KERNEL(64) wild_lds(const u32 *in, u32 *out) {
+    LDS u32 s[64];
+    s[thread()] = in[thread()];
+    barrier();
+    out[thread()] = s[thread() + in[0] * FAULTY];
+}
+
+KERNEL(64) wild_lds_store(const u32 *in, u32 *out) {
+    LDS u32 s[64];
+    s[thread() + (thread() == 63 ? in[0] * FAULTY : 0)] = in[thread()];
+    barrier();
+    out[thread()] = s[thread()];
+}
+
+// Waits for a flag that the right kernel raises itself.
+KERNEL(64) endless_sleep(u32 *flag, u32 *out) {
+    UNLESS_FAULT(if (thread() == 0) __scoped_atomic_store_n(flag, 1, __ATOMIC_RELEASE, DEVICE));
+    while (!__scoped_atomic_load_n(flag, __ATOMIC_ACQUIRE, DEVICE)) __builtin_amdgcn_s_sleep(1);
+    out[thread()] = 1;
+}
+
+KERNEL(64) endless_loop(u32 *flag, u32 *out) {
+    UNLESS_FAULT(if (thread() == 0) __scoped_atomic_store_n(flag, 1, __ATOMIC_RELEASE, DEVICE));
+    while (!__scoped_atomic_load_n(flag, __ATOMIC_ACQUIRE, DEVICE)) {
+    }
+    out[thread()] = 1;
+}
+
+// A chain of workgroups: each waits for the one before. With the fault, for the one after the last.
+KERNEL(64) endless_chain(u32 *flags, u32 *out, u32 groups) {
+    u32 before = group() + FAULTY;
+    if (group() != 0 || FAULTY)
+        while (!__scoped_atomic_load_n(flags + before - 1 + FAULTY, __ATOMIC_ACQUIRE, DEVICE)) __builtin_amdgcn_s_sleep(1);
+    if (thread() == 0) out[group()] = groups - group();
+    __scoped_atomic_store_n(flags + group(), 1, __ATOMIC_RELEASE, DEVICE);
+}
+
+KERNEL(64) pointer_chase(u32 **table, u32 *out) { out[thread()] = *table[FAULTY]; }
+
+KERNEL(64) add_one(u32 *x, u32 *y) { y[thread()] = x[thread()] + 1; }
+
+// Two waits are needed before the sum: for the loads and for the LDS read.
+KERNEL(64) waits(const u32 *a, const u32 *b, u32 *out) {
+    LDS u32 s[64];
+    u32 at = group() * 64 + thread();
+    s[thread()] = a[at];
+    barrier();
+    out[at] = s[thread() ^ 1] + b[at];
+}
