@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures the gfx1201 simulator: `python scripts/sim_bench.py [--out benchmarks/rdna4sim.json]`.
 
-Owns: the speed of the dot4 kernel on one core (wave-instructions a second, counted by the simulator itself), and the time
+Owns: the speed of the dot4 kernel on one core (wave-instructions a second), and the time
 to load all sample kernels with an empty cache and again with a full one. Every measurement is a process of its own.
 """
 
@@ -27,7 +27,6 @@ from tests.sim.cases_engine import dot4_result  # noqa: E402
 from tests.sim.hip import simulator  # noqa: E402
 
 GROUPS, STEPS, REPEATS = 4, 400_000, 5
-# Waves of the launch times instructions that a wave runs: 8 waves a group, and the loop's body, see `per_step`.
 LOOP = "dot4_loop"
 
 

@@ -1,9 +1,9 @@
 """Runs single instructions on tables of operands.
 
-Owns: the kernels around an instruction (load operands, run it, store what it left), assembling them, launching them, and
-comparing. A vector snippet finds its operands in v[10:11], v[12:13], v[14:15], the destination's old value in v[20:21],
-and leaves results in v[20:21], s20, VCC, EXEC and SCC. A scalar snippet runs once a pattern, with operands in s[10:11],
-s[12:13], s[14:15] and the destination s[20:21]. Does not own: instructions and what they should do (`ops_*`).
+Owns: the kernels around an instruction (load operands, run it, store what it left), assembling and launching them, and
+comparing. A vector snippet finds its operands in v[10:11], v[12:13], v[14:15], the destination's old value in
+v[20:21], and leaves results in v[20:21], s20, VCC, EXEC and SCC. A scalar snippet runs once a pattern, with operands in
+s[10:11], s[12:13], s[14:15] and the destination s[20:21]. Does not own: instructions and what they should do (`ops_*`).
 """
 
 from __future__ import annotations

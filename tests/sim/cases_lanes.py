@@ -165,7 +165,7 @@ def _branch(x: int) -> int:
         r = x - 100 if x > 100 else 100 - x
     else:
         r = abs(x) // 3 * (1 if x > 0 else -1)
-    return r + -(-(-r) // 7) * 7 if r < 0 else r
+    return r % 7 if r < 0 else r
 
 
 @case

@@ -311,7 +311,8 @@ def f32_forms(random: Rng) -> Case:
     )
     fraction = np.minimum(x - np.floor(x), F32(0.99999994))
     want = [
-        x / y, np.sqrt(np.abs(x)), np.floor(x) + np.ceil(y), np.trunc(x) - np.rint(y), np.copysign(x, y), fma(-x, y, -1),
+        x / y, np.sqrt(np.abs(x)), np.floor(x) + np.ceil(y), np.trunc(x) - np.rint(y),
+        np.copysign(x, y), fma(-x, y, -1),
         np.fmin(x, y), np.fmax(np.abs(x), -y), median, np.ldexp(x, y.view(I32) & 15), chosen,
         np.where(x < 0, F32(0), np.where(x > 1, F32(1), x)), (x + y) * F32(2),
         np.where(np.isfinite(x), mantissa, x), np.where(np.isfinite(x), exponent, 0), kind,
@@ -373,7 +374,8 @@ def conversions(random: Rng) -> Case:
     pair = bfloat16(f).astype(U32) | bfloat16(tame).astype(U32) << U32(16)
     as_bits = lambda v: v.astype(F32).view(U32)  # noqa: E731
     want = [
-        as_bits(x), as_bits(x.view(I32)), tame.astype(I32).view(U32), np.abs(tame).astype(U32), as_bits(byte[0] + byte[1]),
+        as_bits(x), as_bits(x.view(I32)), tame.astype(I32).view(U32), np.abs(tame).astype(U32),
+        as_bits(byte[0] + byte[1]),
         as_bits(byte[2] - byte[3]), bits, as_bits(x.astype(np.uint16).view(F16)), low.view(U32),
         as_bits(x.astype(U64) << U64(13)), as_bits(signed << 17), as_bits(f), pair, as_bits(from_bfloat16(bfloat16(f))),
     ]  # fmt: skip

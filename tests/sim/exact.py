@@ -1,4 +1,4 @@
-"""Arithmetic as the hardware rounds it, in numpy: fused multiply-add of every width, the wave's tree, eight-bit floats."""
+"""Arithmetic as the hardware rounds it, in numpy: fused multiply-add, the wave's tree, eight-bit floats."""
 
 from __future__ import annotations
 

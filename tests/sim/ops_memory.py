@@ -28,7 +28,8 @@ def _around(space: tuple[str, str, str, str], instruction: str) -> str:
     """Fill the slot in every lane, run the instruction in the active ones, read the slot back in every lane."""
     fill, _, wait, back = space
     done = "s_wait_dscnt 0" if space is LDS else "s_wait_loadcnt 0"
-    return f"s_mov_b32 exec_lo, -1; {fill}; s_mov_b32 exec_lo, s18; {instruction}; {wait}; s_mov_b32 exec_lo, -1; {back}; {done}; s_mov_b32 exec_lo, s18"
+    all_on, masked = "s_mov_b32 exec_lo, -1", "s_mov_b32 exec_lo, s18"
+    return "; ".join((all_on, fill, masked, instruction, wait, all_on, back, done, masked))
 
 
 def fields(i: Inputs, returned: Array | None, memory: Array | None) -> dict[str, Array]:

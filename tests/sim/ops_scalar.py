@@ -58,10 +58,11 @@ TABLE: dict[str, Entry] = {}
 
 
 def _add() -> None:
-    wide = lambda f: lambda a, b: (f(a.astype(I64), b.astype(I64)) < 0) | (f(a.astype(I64), b.astype(I64)) > 0xFFFFFFFF)  # noqa: E731
-    over = lambda f: (
-        lambda a, b: (f(a.astype(I64), b.astype(I64)) > 2**31 - 1) | (f(a.astype(I64), b.astype(I64)) < -(2**31))
-    )  # noqa: E731
+    def outside(f: Any, low: int, high: int) -> Any:
+        """Whether the exact result lies outside a range."""
+        return lambda a, b: (f(a.astype(I64), b.astype(I64)) < low) | (f(a.astype(I64), b.astype(I64)) > high)
+
+    wide, over = (lambda f: outside(f, 0, 2**32 - 1)), (lambda f: outside(f, -(2**31), 2**31 - 1))
     plus, minus = (lambda a, b: a + b), (lambda a, b: a - b)
     TABLE.update({
         "add_co_u32": ("u32 u32 u32", plus, wide(plus)), "sub_co_u32": ("u32 u32 u32", minus, wide(minus)),
@@ -80,10 +81,26 @@ def _add() -> None:
         TABLE[f"max_{kind}"] = (f"{kind} {kind} {kind}", np.maximum, lambda a, b: a >= b)
 
 
+def _any_of_four(a: Array, at: list[int]) -> Array:
+    """Bit i: whether any of the four bits from at[i] on is set."""
+    out = np.zeros_like(a)
+    for i, first in enumerate(at):
+        out |= (a >> a.dtype.type(first) & a.dtype.type(15) != 0).astype(a.dtype) << a.dtype.type(i)
+    return out
+
+
+def _doubled(a: Array) -> Array:
+    out = np.zeros(a.shape, U64)
+    for i in range(32):
+        out |= (a.astype(U64) >> U64(i) & U64(1)) * U64(3) << U64(2 * i)
+    return out
+
+
 def _bits() -> None:
     logic: dict[str, Callable[[Array, Array], Array]] = {
         "and": lambda a, b: a & b, "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b, "nand": lambda a, b: ~(a & b),
-        "nor": lambda a, b: ~(a | b), "xnor": lambda a, b: ~(a ^ b), "and_not1": lambda a, b: a & ~b, "or_not1": lambda a, b: a | ~b,
+        "nor": lambda a, b: ~(a | b), "xnor": lambda a, b: ~(a ^ b), "and_not1": lambda a, b: a & ~b,
+        "or_not1": lambda a, b: a | ~b,
     }  # fmt: skip
     for n, kind in ((32, "u32"), (64, "u64")):
         one, mask = (U32, U32(31)) if n == 32 else (U64, U32(63))
@@ -102,23 +119,14 @@ def _bits() -> None:
         TABLE[f"clz_i32_{kind}"] = (f"i32 {kind}", lambda a, n=n: np.where(a == 0, -1, n - length(a)), None)
         TABLE[f"bcnt1_i32_b{n}"] = (f"i32 {kind}", bits_of, "nz")
         TABLE[f"bcnt0_i32_b{n}"] = (f"i32 {kind}", lambda a, n=n: n - bits_of(a), "nz")
-        quads = lambda a, n=n: sum(
-            (((a >> a.dtype.type(4 * i)) & a.dtype.type(15) != 0).astype(a.dtype) << a.dtype.type(i))
-            for i in range(n // 4)
-        )  # noqa: E731
-        TABLE[f"quadmask_b{n}"] = (f"{kind} {kind}", quads, "nz")
-        whole = lambda a, n=n: sum(
-            (((a >> a.dtype.type(i & ~3)) & a.dtype.type(15) != 0).astype(a.dtype) << a.dtype.type(i)) for i in range(n)
-        )  # noqa: E731
-        TABLE[f"wqm_b{n}"] = (f"{kind} {kind}", whole, "nz")
+        quads = [4 * i for i in range(n // 4)]
+        TABLE[f"quadmask_b{n}"] = (f"{kind} {kind}", lambda a, at=quads: _any_of_four(a, at), "nz")
+        TABLE[f"wqm_b{n}"] = (f"{kind} {kind}", lambda a, n=n: _any_of_four(a, [i & ~3 for i in range(n)]), "nz")
     TABLE["cls_i32"] = ("i32 i32", sign_bits, None)
     TABLE["sext_i32_i8"] = ("i32 i8", lambda a: a.astype(I32), None)
     TABLE["sext_i32_i16"] = ("i32 i16", lambda a: a.astype(I32), None)
     TABLE["abs_i32"] = ("i32 i32", lambda a: np.where(a < 0, -a, a), "nz")
-    double = lambda a: sum(
-        ((a.astype(U64) >> U64(i) & U64(1)) * U64(3) << U64(2 * i) for i in range(32)), U64(0) * a.astype(U64)
-    )  # noqa: E731
-    TABLE["bitreplicate_b64_b32"] = ("u64 u32", double, None)
+    TABLE["bitreplicate_b64_b32"] = ("u64 u32", _doubled, None)
     for name, low, high in (("ll", 0, 0), ("lh", 0, 16), ("hh", 16, 16), ("hl", 16, 0)):
         pack = lambda a, b, x=low, y=high: (a >> U32(x) & U32(0xFFFF)) | (b >> U32(y) & U32(0xFFFF)) << U32(16)  # noqa: E731
         TABLE[f"pack_{name}_b32_b16"] = ("u32 u32 u32", pack, None)
@@ -196,8 +204,11 @@ def carries_and_selects() -> Iterator[Snippet]:
     kept = lambda i: np.where(scc_in(i) == 1, i.a, i.d)  # noqa: E731
     yield Snippet("s_cmov_b32 s20, s10", "int", lambda i: left(i, kept(i), "u32"), scalar=True)
     yield Snippet("s_cmov_b64 s[20:21], s[10:11]", "int", lambda i: left(i, kept(i), "u64"), scalar=True)
+
+    def old(i: Inputs) -> Array:
+        return i.d.astype(U32).view(I32).astype(I64)
+
     for k in (-7, 0x1234):
-        old = lambda i: i.d.astype(U32).view(I32).astype(I64)  # noqa: E731
         moved = lambda i, k=k: np.where(scc_in(i) == 1, k, old(i))  # noqa: E731
         total = lambda i, k=k: old(i) + k  # noqa: E731
         yield Snippet(f"s_movk_i32 s20, {k}", "int", lambda i, k=k: left(i, np.full(i.a.shape, k), "i32"), scalar=True)
@@ -210,7 +221,7 @@ def carries_and_selects() -> Iterator[Snippet]:
 
 
 def fields() -> Iterator[Snippet]:
-    """Bit fields; the operand is cut to offsets and widths below the register's own, beyond which nothing is published."""
+    """Bit fields; the operand is cut to offsets and widths below the register's own: beyond, nothing is published."""
     for n in (32, 64):
         cut = f"s_and_b32 s12, s12, {0x001F001F if n == 32 else 0x003F003F:#x}"
 
@@ -259,7 +270,8 @@ def comparisons() -> Iterator[Snippet]:
 
 EXEC: dict[str, Callable[[Array, Array], Array]] = {
     "and": lambda s, e: s & e, "or": lambda s, e: s | e, "xor": lambda s, e: s ^ e, "nand": lambda s, e: ~(s & e),
-    "nor": lambda s, e: ~(s | e), "xnor": lambda s, e: ~(s ^ e), "and_not0": lambda s, e: ~s & e, "or_not0": lambda s, e: ~s | e,
+    "nor": lambda s, e: ~(s | e), "xnor": lambda s, e: ~(s ^ e), "and_not0": lambda s, e: ~s & e,
+    "or_not0": lambda s, e: ~s | e,
     "and_not1": lambda s, e: s & ~e, "or_not1": lambda s, e: s | ~e,
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Vector instructions with more than one result or with results outside vector registers: comparisons, carries, selects,
+"""Vector instructions with several results or results outside vector registers: comparisons, carries, selects,
 division steps, mixed precision, dual issue, and moves between lanes and scalars."""
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tests.sim.optypes import comparison, modified, typed, untyped, width
 Array = np.ndarray[Any, Any]
 I64 = np.int64
 LOW = U64(0xFFFFFFFF)
+PI = np.array(0x40490FDB, U32).view(F32)
 
 
 def mask_of(lanes: Array) -> Array:
@@ -43,7 +44,8 @@ INTEGER = {
 }  # fmt: skip
 FLOAT = {
     "lt": lambda x, y: x < y, "eq": lambda x, y: x == y, "le": lambda x, y: x <= y, "gt": lambda x, y: x > y,
-    "lg": lambda x, y: (x < y) | (x > y), "ge": lambda x, y: x >= y, "o": lambda x, y: ~_unordered(x, y), "u": _unordered,
+    "lg": lambda x, y: (x < y) | (x > y), "ge": lambda x, y: x >= y, "o": lambda x, y: ~_unordered(x, y),
+    "u": _unordered,
     "nge": lambda x, y: ~(x >= y), "nlg": lambda x, y: ~((x < y) | (x > y)), "ngt": lambda x, y: ~(x > y),
     "nle": lambda x, y: ~(x <= y), "neq": lambda x, y: ~(x == y), "nlt": lambda x, y: ~(x < y),
 }  # fmt: skip
@@ -112,7 +114,7 @@ def carries() -> Iterator[Snippet]:
         zero = I64(0)
         for sdst, where in (("s20", "sdst"), ("vcc_lo", "vcc"), ("null", "")):
             text = f"v_{name}_co_u32 v20, {sdst}, v10, v12"
-            yield Snippet(text, "int", lambda i, f=f, w=where: result(f(low(i.a), low(i.b), zero), i, w))
+            yield Snippet(text, "int", lambda i, f=f, w=where, z=zero: result(f(low(i.a), low(i.b), z), i, w))
             text = f"v_{name}_co_ci_u32_e64 v20, {sdst}, v10, v12, s16"
             setup = "s_mov_b32 s16, vcc_lo"
             yield Snippet(
@@ -239,9 +241,10 @@ def _fixup(q: Array, y: Array, x: Array, kind: str) -> Array:
     inf, zero, nan = (np.full(q.shape, v, q.dtype) for v in (np.inf, 0, np.nan))
     out = signed(q)
     if kind != "f16":
-        exponent = lambda v: (
-            (v.view(f"u{v.itemsize}") >> np.finfo(v.dtype).nmant).astype(I64) & (255 if kind == "f32" else 2047)
-        )  # noqa: E731
+
+        def exponent(v: Array) -> Array:
+            return (v.view(f"u{v.itemsize}") >> np.finfo(v.dtype).nmant).astype(I64) & (255 if kind == "f32" else 2047)
+
         limit = -150 if kind == "f32" else -1075
         # Underflow: a value that every rounding of the true quotient gives; only its sign and smallness are published.
         out = np.where(exponent(x) - exponent(y) < limit, signed(zero), out)
@@ -403,7 +406,7 @@ def dual() -> Iterator[Snippet]:
         "max": ("v_dual_max_num_f32", "v10, v12", lambda i: np.fmax(f(i.a), f(i.b))),
         "min": ("v_dual_min_num_f32", "v11, v13", lambda i: np.fmin(f(i.a, True), f(i.b, True))),
         "fmac": ("v_dual_fmac_f32", "v10, v12", lambda i: fma(f(i.a), f(i.b), f(i.d))),
-        "fmaak": ("v_dual_fmaak_f32", "v10, v12, 0x40490fdb", lambda i: fma(f(i.a), f(i.b), F32(np.array(0x40490FDB, U32).view(F32)))),
+        "fmaak": ("v_dual_fmaak_f32", "v10, v12, 0x40490fdb", lambda i: fma(f(i.a), f(i.b), PI)),
         "mov": ("v_dual_mov_b32", "v11", lambda i: f(i.a, True)),
         "cnd": ("v_dual_cndmask_b32", "v11, v13", lambda i: np.where(i.carry, f(i.b, True), f(i.a, True))),
         "cnd0": ("v_dual_cndmask_b32", "v10, v12", lambda i: np.where(i.carry, f(i.b), f(i.a))),

@@ -1,6 +1,6 @@
 """Vector instructions without memory: names, types, and what AMD's instruction pseudo-code says they compute.
 
-Owns: the table of operations; `cases_of` (see `variants`) makes snippets with modifiers from it. Formulas are written on
+Owns: the table of operations; `variants` makes snippets with modifiers from it. Formulas are written on
 numpy arrays of the operand types. Does not own: matrix steps (sample kernels compare them with numpy).
 """
 
@@ -177,7 +177,7 @@ def dot(a: Array, b: Array, bits: int) -> Array:
 
 
 def classes(x: Array, mask: Array) -> Array:
-    """v_cmp_class: bit 0, 1 signalling and quiet NaN, then -inf, -normal, -denormal, -0, +0, +denormal, +normal, +inf."""
+    """v_cmp_class: signalling, quiet NaN, -inf, -normal, -denormal, -0, +0, +denormal, +normal, +inf from bit 0 on."""
     info = np.finfo(x.dtype)
     raw = x.view(f"u{x.itemsize}")
     quiet = raw >> raw.dtype.type(info.nmant - 1) & raw.dtype.type(1) == 1

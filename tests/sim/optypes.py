@@ -1,7 +1,7 @@
 """Operand types of instructions: raw bits to numpy values and back, and how results are compared.
 
-Raw operands are uint64 arrays. A type is a short name: f32, u16, h2 (two halves), ... 16-bit types live in the low half of
-a register whose other half a 16-bit result leaves as it was.
+Raw operands are uint64 arrays. A type is a short name: f32, u16, h2 (two halves), ... 16-bit types live in the low half
+of a register whose other half a 16-bit result leaves as it was.
 """
 
 from __future__ import annotations

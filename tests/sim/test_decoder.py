@@ -12,6 +12,7 @@ import pytest
 
 from tests.sim.build import SOURCES, code_object
 from tests.sim.elf import functions
+from tests.sim.hip import library_path
 
 OBJDUMP = shutil.which("llvm-objdump-19")
 LINE = re.compile(r"^\s+(\S.*?)\s*// ([0-9A-F]+): ((?:[0-9A-F]{8} ?)+)")
@@ -32,6 +33,7 @@ def by_llvm(path: Path) -> dict[int, tuple[str, int]]:
 
 
 def by_simulator(path: Path) -> dict[int, tuple[str, int]]:
+    library_path()
     command = [sys.executable, "-m", "rdna4sim", "disasm", str(path)]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     out = {}

@@ -41,7 +41,7 @@ def _faults(kernel: str, args: Sequence[Any], out: int, want: Array, groups: int
 CASES = {
     "read_before_write": _faults("read_before_write", [IN, np.zeros(256, U32)], 1, IN[::-1], threads=256),
     "write_before_read": _faults("write_before_read", [IN, np.zeros(256, U32)], 1, _write_before_read(), threads=256),
-    "store_past_end": _faults("store_past_end", [np.zeros(100, U32), U32(100)], 0, np.arange(100, dtype=U32) * U32(3), 2),
+    "store_past_end": _faults("store_past_end", [np.zeros(100, U32), U32(100)], 0, np.arange(0, 300, 3, U32), 2),
     "load_past_end": _faults("load_past_end", [IN[:100], np.zeros(100, U32), U32(100)], 1, IN[:100], 2),
     "load_before_start": _faults("load_before_start", [IN[:64], np.zeros(64, U32)], 1, IN[:64]),
     "uninitialised_lds": _faults(
