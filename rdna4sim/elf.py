@@ -17,6 +17,8 @@ FLAGS_MACH = 0xFF
 MACH_GFX1200, MACH_GFX1201 = 0x48, 0x4E
 NOTE_METADATA = 32
 SHT_SYMTAB, SHT_NOTE, SHT_DYNSYM = 2, 7, 11
+SHT_RELA = 4
+R_ABS64, R_RELATIVE64 = 3, 13
 PT_LOAD = 1
 DESCRIPTOR_BYTES = 64
 
@@ -173,6 +175,31 @@ class CodeObject:
                        note.get(".args", []), note.get(".vgpr_count", 0), note.get(".sgpr_count", 0), threads)
             )
         return kernels
+
+    def relocations(self) -> list[tuple[int, int]]:
+        """(address, value) of 64-bit words that get the load address added. Raises BadFile for any other kind."""
+        found = []
+        for kind, _, offset, length, _, _ in self.sections:
+            for at in range(offset, offset + length - 23, 24) if kind == SHT_RELA else ():
+                address, info, addend = self._tuple("<QQq", at)
+                if info & 0xFFFFFFFF == R_RELATIVE64:
+                    value = addend
+                elif info & 0xFFFFFFFF == R_ABS64:
+                    value = self._dynamic_symbol(info >> 32) + addend
+                else:
+                    raise BadFile(f"relocation of type {info & 0xFFFFFFFF} at {address:#x}: the file is not fully linked")
+                if not any(start <= address <= start + size - 8 for start, _, _, size in self.segments):
+                    raise BadFile(f"a relocation at {address:#x} lies in no segment")
+                found.append((address, value & (1 << 64) - 1))
+        return found
+
+    def _dynamic_symbol(self, index: int) -> int:
+        for kind, _, offset, length, _, _ in self.sections:
+            if kind == SHT_DYNSYM and 24 * index + 24 <= length:
+                value = self._tuple("<IBBHQQ", offset + 24 * index)
+                if value[3]:
+                    return int(value[4])
+        raise BadFile(f"a relocation names symbol {index}, which the file does not define")
 
     def symbol_at(self, address: int) -> str:
         """`name+0x10` for an address inside a function."""

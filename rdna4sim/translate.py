@@ -229,18 +229,64 @@ def c_string(text: str) -> str:
     return '"' + "".join(c if c.isalnum() or c in "_.$" else f"\\{ord(c):03o}" for c in text) + '"'
 
 
+HIDDEN = {"hidden_dynamic_lds_size": "ARG_DYNAMIC_LDS", "hidden_grid_dims": "ARG_DIMENSIONS"}
+for _name, _kind in (("block_count", "BLOCKS"), ("group_size", "GROUP_SIZE"), ("remainder", "REMAINDER")):
+    HIDDEN |= {f"hidden_{_name}_{axis}": f"ARG_{_kind} + {i}" for i, axis in enumerate("xyz")}
+
+
+def table_of(name: str, kind: str, rows: list[str]) -> list[str]:
+    """A constant array that may be empty."""
+    return [f"static const {kind} {name}[] = {{", *(f"  {{{row}}}," for row in rows or ["0"]), "};"]
+
+
+def argument_rows(kernel: Kernel) -> list[str]:
+    """Offset, size and kind of each argument, bounds checked against the kernel's argument bytes."""
+    rows = []
+    for arg in kernel.args:
+        offset, size, kind = arg.get(".offset", -1), arg.get(".size", -1), str(arg.get(".value_kind", ""))
+        if not (isinstance(offset, int) and isinstance(size, int)) or not 0 <= offset <= offset + size <= kernel.kernarg_bytes:
+            raise BadFile(f"kernel {kernel.name}: an argument lies outside its {kernel.kernarg_bytes} argument bytes")
+        what = HIDDEN.get(kind, "ARG_HIDDEN_ZERO") if kind.startswith("hidden_") else "ARG_VALUE"
+        rows.append(f"{offset}, {size}, {what}")
+    return rows
+
+
+def module_table(code: CodeObject, sites: list[int]) -> str:
+    """The tables that the stand-in reads: kernels, arguments, segments, symbols, relocations."""
+    lines, rows = [], []
+    for index, (kernel, count) in enumerate(zip(code.kernels, sites, strict=True)):
+        arguments = argument_rows(kernel)
+        lines += table_of(f"args_{index}", "SimArg", arguments)
+        rows.append(
+            f"{c_string(kernel.name)}, kernel_{index}, {count}, {kernel.entry:#x}, {kernel.lds_bytes}, {kernel.scratch_bytes},"
+            f" {kernel.kernarg_bytes}, {kernel.max_threads}, {kernel.vgprs}, {kernel.sgprs}, {len(arguments)}, args_{index}"
+        )
+    variables = [s for s in code.symbols if s.kind == 1 and s.section and not s.name.endswith(".kd")]
+    functions = [s for s in code.symbols if s.kind == 2]
+    tables = {
+        "kernels": ("SimKernel", rows),
+        "segments": ("SimSegment", [f"{a:#x}, {o:#x}, {f:#x}, {m:#x}" for a, o, f, m in code.segments]),
+        "variables": ("SimSymbol", [f"{c_string(s.name)}, {s.address:#x}, {s.size:#x}" for s in variables]),
+        "functions": ("SimSymbol", [f"{c_string(s.name)}, {s.address:#x}, {s.size:#x}" for s in functions]),
+        "relocations": ("SimRelocation", [f"{at:#x}, {value:#x}ull" for at, value in code.relocations()]),
+    }
+    for name, (kind, entries) in tables.items():
+        lines += table_of(name, kind, entries)
+    counts = ", ".join(str(len(entries)) for _, entries in tables.values())
+    lines.append(f"const SimModule sim_module = {{ABI_VERSION, {counts}, {', '.join(tables)}}};")
+    return "\n".join(lines) + "\n"
+
+
 def translate(code: CodeObject, variant: Variant) -> list[str]:
     """C sources of a code object's kernels, one text each, and the table as the last one."""
     if not code.kernels:
         raise BadFile("the file holds no kernel")
-    texts, rows = [], []
+    texts, sites = [], []
     for index, kernel in enumerate(code.kernels):
-        lines, sites = kernel_function(code, kernel, index, variant)
+        lines, count = kernel_function(code, kernel, index, variant)
         texts.append("\n".join(lines) + "\n")
-        rows.append(f"  {{{c_string(kernel.name)}, kernel_{index}, {sites}}},")
-    table = ["static const SimKernel kernels[] = {", *rows, "};"]
-    table.append(f"const SimModule sim_module = {{ABI_VERSION, {len(rows)}, kernels}};")
-    return [*texts, "\n".join(table) + "\n"]
+        sites.append(count)
+    return [*texts, module_table(code, sites)]
 
 
 def preamble(variant: Variant) -> str:

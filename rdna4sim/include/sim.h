@@ -49,7 +49,6 @@ typedef struct {
     /* Weak memory mode. Addresses of inactive lanes are not looked at. */
     void (*weak_load)(Wave *w, u32 exec, const u64 *address, u32 bytes, u32 scope, u32 pc, u8 *out);
     void (*weak_store)(Wave *w, u32 exec, const u64 *address, u32 bytes, u32 scope, u32 pc, const u8 *data);
-    void (*weak_before_atomic)(Wave *w, u32 exec, const u64 *address, u32 bytes, u32 scope);
     u8 *(*weak_atomic)(Wave *w, u64 address, u32 bytes, u32 scope);
     void (*weak_after_atomic)(Wave *w, u64 address, u32 bytes, u32 scope);
     void (*weak_lds_store)(Wave *w, u32 address, u32 bytes, const u8 *data);
@@ -82,15 +81,29 @@ struct Wave {
     void *host;             /* the stand-in's own record of this wave */
 };
 
+/* Kernel arguments: explicit ones are values; hidden ones are filled in by the launch. */
+enum { ARG_VALUE, ARG_HIDDEN_ZERO, ARG_BLOCKS, ARG_GROUP_SIZE = ARG_BLOCKS + 3, ARG_REMAINDER = ARG_GROUP_SIZE + 3,
+       ARG_DIMENSIONS = ARG_REMAINDER + 3, ARG_DYNAMIC_LDS };
+typedef struct { u32 offset, size, kind; } SimArg;
+
 typedef struct {
     const char *name;
     void (*run)(Wave *w);
-    u32 sites;
+    u32 sites, entry, lds_bytes, scratch_bytes, kernarg_bytes, max_threads, vgprs, sgprs, args;
+    const SimArg *arg;
 } SimKernel;
 
+typedef struct { u64 address, offset, in_file, in_memory; } SimSegment;
+typedef struct { const char *name; u64 address, size; } SimSymbol;
+/* The 8 bytes at `address` become `addend` plus where the code object stands. */
+typedef struct { u64 address, addend; } SimRelocation;
+
 typedef struct {
-    u32 abi, kernels;
+    u32 abi, kernels, segments, variables, functions, relocations;
     const SimKernel *kernel;
+    const SimSegment *segment;
+    const SimSymbol *variable, *function;
+    const SimRelocation *relocation;
 } SimModule;
 
 #endif

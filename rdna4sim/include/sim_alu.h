@@ -31,7 +31,9 @@ INLINE B mask_of(u32 bits) { union { u32 u; B b; } x; x.u = bits; return x.b; }
 INLINE u32 bits_of(B mask) { union { u32 u; B b; } x; x.b = mask; return x.u; }
 /* From a vector comparison (0 or -1 in each lane) to one bit for each lane. */
 INLINE u32 bits_v(VI c) { return bits_of(CVT(c, B)); }
-INLINE u32 bits_q(VL c) { return bits_of(CVT(c, B)); }
+/* Comparisons of long and of long long give vectors of either type. */
+#define bits_q(c) bits_of_q((VL)(c))
+INLINE u32 bits_of_q(VL c) { return bits_of(CVT(c, B)); }
 INLINE u32 bits_s(VSI c) { return bits_of(CVT(c, B)); }
 INLINE V lanes_v(u32 bits) { return (V)(-CVT(mask_of(bits), VI)); }
 INLINE VS lanes_s(u32 bits) { return (VS)(-CVT(mask_of(bits), VSI)); }
@@ -187,7 +189,7 @@ INLINE V bfe_u(V a, V off, V width) {
 }
 INLINE V bfe_i(V a, V off, V width) {
     off &= 31, width &= 31;
-    V x = (a >> off) & ((SP(1) << width) - 1), sign = (SP(1) << width) >> 1;
+    V x = (V)((VI)a >> (VI)off) & ((SP(1) << width) - 1), sign = (SP(1) << width) >> 1;
     return (x ^ sign) - sign;
 }
 INLINE V mulhi_u(V a, V b) { return CVT(CVT(a, VQ) * CVT(b, VQ) >> 32, V); }

@@ -58,7 +58,7 @@ INLINE VF fract_f(VF x) {
 
 INLINE VI frexp_exp_f(VF x) {
     VI e = (VI)exponent_f(x);
-    VI tiny = 119 - (VI)clz_v((V)abs_f(x)) - 245;
+    VI tiny = -117 - (VI)clz_v((V)abs_f(x));
     VI r = (VI)pick((VI)(e == 0), (V)tiny, (V)(e - 126));
     return (VI)pick((VI)((V)abs_f(x) == 0) | (VI)(e == 255), SP(0), (V)r);
 }
@@ -94,7 +94,8 @@ INLINE int exp_d1(double x) { return (int)(of_d(x) >> 52 & 2047); }
         if (s2 == 0 || s1 == 0) return (T)__builtin_nanf("");                                                  \
         if (EXP(s2) - EXP(s1) >= FAR) { *vcc = 1; return s0 == s1 ? s0 * UP : s0; }                            \
         if (DENORMAL(s1)) return s0 * UP;                                                                      \
-        if (INVERSE_TINY && DENORMAL(s2 / s1)) { *vcc = 1; return s0 == s1 ? s0 * UP : s0; }                   \
+        /* The published UP would make this denominator infinite. */                                           \
+        if (INVERSE_TINY && DENORMAL(s2 / s1)) { *vcc = 1; return s0 == s1 ? s0 * DOWN : s0; }                 \
         if (INVERSE_TINY) return s0 * DOWN;                                                                    \
         if (DENORMAL(s2 / s1)) { *vcc = 1; return s0 == s2 ? s0 * UP : s0; }                                   \
         if (EXP(s2) <= TINY) return s0 * UP;                                                                   \
@@ -113,8 +114,10 @@ DEFINE_DIV_SCALE(d, double, VD, exp_d1, is_denormal_d, TWO128, (1.0 / TWO128), 7
 INLINE VF div_fmas_f(VF a, VF b, VF c, u32 vcc) {
     VF r = fma_f(a, b, c);
     if (LIKELY(!vcc)) return r;
-    VF scale = pick_f((VI)(exponent_f(c) > 127), (VF)(float)TWO64, (VF)(float)(1.0 / TWO64));
-    return (VF)sel(vcc, (V)(r * scale), (V)r);
+    /* Scaled before it is rounded: a denormal quotient must not be rounded twice. */
+    VD scale = CVT(pick_f((VI)(exponent_f(c) > 127), (VF)(float)TWO64, (VF)(float)(1.0 / TWO64)), VD);
+    VD wide = fma_d(CVT(a, VD), CVT(b, VD), CVT(c, VD)) * scale;
+    return (VF)sel(vcc, (V)CVT(wide, VF), (V)r);
 }
 INLINE VD div_fmas_d(VD a, VD b, VD c, u32 vcc) {
     VD r = fma_d(a, b, c);
@@ -125,6 +128,8 @@ INLINE VD div_fmas_d(VD a, VD b, VD c, u32 vcc) {
 INLINE VF div_fixup_f(VF q, VF d, VF n) {
     V sign = ((V)d ^ (V)n) & 0x80000000u, ad = (V)abs_f(d), an = (V)abs_f(n), r = (V)abs_f(q);
     VI ed = (VI)exponent_f(d), en = (VI)exponent_f(n);
+    /* A quotient beyond the range comes out of the steps before as inf - inf. */
+    r = pick(isnan_f(q), pick((VI)(en > ed), SP(0x7f800000u), SP(0)), r);
     r = pick((VI)(en - ed < -150), SP(0), r);
     r = pick((VI)(ad == 0x7f800000u) | (VI)(an == 0), SP(0), r);
     r = pick((VI)(ad == 0) | (VI)(an == 0x7f800000u), SP(0x7f800000u), r) | sign;
@@ -136,6 +141,7 @@ INLINE VD div_fixup_d(VD q, VD d, VD n) {
     const u64 inf = 0x7ff0000000000000ull;
     VQ sign = ((VQ)d ^ (VQ)n) & 0x8000000000000000ull, ad = (VQ)abs_d(d), an = (VQ)abs_d(n);
     VD r = abs_d(q);
+    r = pick_d(isnan_d(q), pick_d((VL)((VL)(an >> 52) > (VL)(ad >> 52)), (VD)SPQ(inf), (VD)0.0), r);
     r = pick_d((VL)((VL)(an >> 52) - (VL)(ad >> 52) < -1075), (VD)0.0, r);
     r = pick_d((VL)(ad == inf) | (VL)(an == 0), (VD)0.0, r);
     r = (VD)((VQ)pick_d((VL)(ad == 0) | (VL)(an == inf), (VD)SPQ(inf), r) | sign);

@@ -263,9 +263,10 @@ def lanes(body: Body, inst: Inst) -> bool:
     elif name.startswith("v_movrel"):
         indexed(body, inst)
     elif name == "v_mbcnt_lo_u32_b32":
-        mask = f"mbcnt_s({body.scalar(f['src0'])}, {body.vector(f['src1'])})"
         if f["src0"] >= 256:
             mask = f"mbcnt({body.vector(f['src0'])}, {body.vector(f['src1'])})"
+        else:
+            mask = f"mbcnt_s({body.scalar(f['src0'])}, {body.vector(f['src1'])})"
         body.write_vector(f["vdst"], "u", mask)
     elif name == "v_mbcnt_hi_u32_b32":
         body.write_vector(f["vdst"], "u", body.vector(f["src1"]))

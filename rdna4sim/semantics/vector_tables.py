@@ -39,8 +39,8 @@ OPS: dict[str, tuple[str, str, str]] = {
     "v_cvt_f32_fp8": ("f", "u", "d = unpack_small(a, 0);"),
     "v_cvt_f32_bf8": ("f", "u", "d = unpack_small(a, 1);"),
     "v_fract_f32": ("f", "f", "d = fract_f(a);"),
-    "v_fract_f64": ("d", "d", "d = min_d(a - __builtin_elementwise_floor(a), (VD)0.99999999999999988898);"),
-    "v_fract_f16": ("h", "h", "VF x = CVT(a, VF); d = CVT(x - __builtin_elementwise_floor(x), VH);"),
+    "v_fract_f64": ("d", "d", "VD r = a - __builtin_elementwise_floor(a); d = pick_d(isnan_d(r), r, min_d(r, (VD)0.99999999999999988898));"),
+    "v_fract_f16": ("h", "h", "VF x = CVT(a, VF), r = x - __builtin_elementwise_floor(x); d = CVT(pick_f((VI)(r > 0.99951171875f), (VF)0.99951171875f, r), VH);"),
     "v_exp_f32": ("f", "f", "d = exp2_f(a);"),
     "v_exp_f16": ("h", "h", "d = exp2_h(a);"),
     "v_log_f32": ("f", "f", "d = log2_f(a);"),
@@ -137,6 +137,8 @@ OPS: dict[str, tuple[str, str, str]] = {
     "v_add3_u32": ("u", "uuu", "d = a + b + c;"),
     "v_sad_u8": ("u", "uuu", "d = c; for (int i = 0; i < 32; i += 8) { V x = a >> i & 255, y = b >> i & 255;"
                              " d += MAX_V(x, y) - MIN_V(x, y); }"),
+    "v_msad_u8": ("u", "uuu", "d = c; for (int i = 0; i < 32; i += 8) { V x = a >> i & 255, y = b >> i & 255;"
+                              " d += (MAX_V(x, y) - MIN_V(x, y)) & (V)(VI)(y != 0); }"),
     "v_sad_u16": ("u", "uuu", "d = c; for (int i = 0; i < 32; i += 16) { V x = a >> i & 65535, y = b >> i & 65535;"
                               " d += MAX_V(x, y) - MIN_V(x, y); }"),
     "v_sad_u32": ("u", "uuu", "d = MAX_V(a, b) - MIN_V(a, b) + c;"),
@@ -155,7 +157,8 @@ OPS: dict[str, tuple[str, str, str]] = {
     "v_cvt_pk_i16_f32": ("u", "ff", "VI x = cvt_i_f(a), y = cvt_i_f(b); x = MIN_V(MAX_V(x, (VI)-32768), (VI)32767);"
                                     " y = MIN_V(MAX_V(y, (VI)-32768), (VI)32767); d = ((V)x & 0xffff) | (V)y << 16;"),
     "v_cvt_pk_u16_f32": ("u", "ff", "d = MIN_V(cvt_u_f(a), SP(65535)) | MIN_V(cvt_u_f(b), SP(65535)) << 16;"),
-    "v_cvt_pk_norm_i16_f32": ("u", "ff", "VF x = med3_f(a, (VF)-1.0f, (VF)1.0f), y = med3_f(b, (VF)-1.0f, (VF)1.0f);"
+    "v_cvt_pk_norm_i16_f32": ("u", "ff", "VF x = med3_f(pick_f(isnan_f(a), (VF)0.0f, a), (VF)-1.0f, (VF)1.0f);"
+                              " VF y = med3_f(pick_f(isnan_f(b), (VF)0.0f, b), (VF)-1.0f, (VF)1.0f);"
                               " d = ((V)cvt_i_f(__builtin_elementwise_roundeven(x * 32767.0f)) & 0xffff)"
                               " | (V)cvt_i_f(__builtin_elementwise_roundeven(y * 32767.0f)) << 16;"),
     "v_cvt_pk_norm_u16_f32": ("u", "ff", "d = cvt_u_f(__builtin_elementwise_roundeven(clamp_f(a) * 65535.0f))"
@@ -228,9 +231,9 @@ OPS_SD: dict[str, tuple[str, str, str]] = {
                                     " mask = bits_v((VI)(a < b) | ((VI)(a == b) & (VI)(ci != 0)));"),
     "v_subrev_co_ci_u32": ("u", "uum", "V ci = lanes_v(c) & 1; d = b - a - ci;"
                                        " mask = bits_v((VI)(b < a) | ((VI)(a == b) & (VI)(ci != 0)));"),
-    "v_mad_co_u64_u32": ("q", "uuq", "d = CVT(a, VQ) * CVT(b, VQ) + c; mask = bits_q((VL)(d < c));"),
+    "v_mad_co_u64_u32": ("q", "uuq", "d = CVT(a, VQ) * CVT(b, VQ) + c; mask = bits_q(d < c);"),
     "v_mad_co_i64_i32": ("l", "iil", "VL p = CVT(a, VL) * CVT(b, VL); d = p + c;"
-                                     " mask = bits_q(((p ^ d) & (c ^ d)) < 0);"),
+                                     " VL over = (p ^ d) & (c ^ d); mask = bits_q((over < 0) ^ (d < 0));"),
     "v_div_scale_f32": ("f", "fff", "d = div_scale_f(a, b, c, &mask);"),
     "v_div_scale_f64": ("d", "ddd", "d = div_scale_d(a, b, c, &mask);"),
 }  # fmt: skip
