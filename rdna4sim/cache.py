@@ -1,6 +1,7 @@
 """Compiling and keeping: translated code objects and the HIP stand-in, by content.
 
-Owns: the compiler's flags, the names of cached files. A name is the SHA-256 of everything the result depends on, so nothing
+Owns: the compiler's flags, the names of cached files. A name is the SHA-256 of everything the result depends on, so
+nothing
 is ever stale; a file appears under its name only when it is complete.
 """
 
@@ -24,7 +25,8 @@ from .translate import Variant, preamble, translate
 PACKAGE = Path(__file__).resolve().parent
 INCLUDE = PACKAGE / "include"
 HIP = PACKAGE / "hip"
-FLAGS = ["-std=gnu2x", "-O2", "-fPIC", "-ffp-contract=off", "-ffloat16-excess-precision=none", "-fwrapv", "-fno-strict-aliasing",
+FLAGS = ["-std=gnu2x", "-O2", "-fPIC", "-ffp-contract=off", "-Xclang", "-ffloat16-excess-precision=none", "-fwrapv",
+    "-fno-strict-aliasing",
          "-fno-math-errno", "-fno-stack-protector", "-Wno-psabi"]  # fmt: skip
 NATIVE = "-march=native"
 # About this many characters of C go into one compiler process.
@@ -48,7 +50,9 @@ def machine() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return os.uname().machine
-    return os.uname().machine + "".join(sorted({line for line in lines if line.startswith(("flags", "model name", "Features"))}))
+    return os.uname().machine + "".join(
+        sorted({line for line in lines if line.startswith(("flags", "model name", "Features"))})
+    )
 
 
 def key(data: bytes, variant: Variant) -> str:
@@ -73,7 +77,9 @@ def compile_parts(texts: list[str], variant: Variant, folder: Path, output: Path
             groups.append([])
         groups[-1].append(text)
     declared = "".join(f"void kernel_{i}(Wave *w);\n" for i in range(len(kernels)))
-    sources = [preamble(variant) + declared + "".join(group).replace("static void kernel_", "void kernel_") for group in groups]
+    sources = [
+        preamble(variant) + declared + "".join(group).replace("static void kernel_", "void kernel_") for group in groups
+    ]
     sources[-1] += table
     objects = []
     for i, text in enumerate(sources):
@@ -115,7 +121,17 @@ def stand_in() -> Path:
         built = Path(work) / output.name
         sources = [str(path) for path in sorted(HIP.glob("*.c"))]
         defines = [f'-DRDNA4SIM_BUILT_WITH="{sys.executable}"', f'-DRDNA4SIM_PACKAGE_PARENT="{PACKAGE.parent}"']
-        arguments = ["cc", "-shared", *FLAGS, "-mcpu=native", "-fno-sanitize=all", "-I", str(INCLUDE), *defines, *sources]
+        arguments = [
+            "cc",
+            "-shared",
+            *FLAGS,
+            "-mcpu=native",
+            "-fno-sanitize=all",
+            "-I",
+            str(INCLUDE),
+            *defines,
+            *sources,
+        ]
         tool([*arguments, "-lpthread", "-ldl", "-lm", "-o", str(built)], "the HIP stand-in")
         os.replace(built, output)
     return output

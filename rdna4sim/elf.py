@@ -1,6 +1,7 @@
 """Reads a gfx1201 code object: sections, symbols, kernel descriptors, metadata notes.
 
-Owns: the layout of ELF64, of the 64-byte kernel descriptor and of the metadata note (MessagePack). Every offset and size
+Owns: the layout of ELF64, of the 64-byte kernel descriptor and of the metadata note (MessagePack). Every offset and
+size
 in the file is checked against what is there before it is used. Nothing here knows instructions.
 """
 
@@ -169,10 +170,27 @@ class CodeObject:
                 raise BadFile(f"kernel {name}: its descriptor's entry {entry:#x} is not the function's address")
             threads = note.get(".max_flat_workgroup_size", 1024)
             if lds > 65536 or scratch > 1 << 20 or kernarg > 65536 or not 1 <= threads <= 1024:
-                raise BadFile(f"kernel {name}: LDS {lds}, scratch {scratch}, arguments {kernarg} or threads {threads} out of range")
+                raise BadFile(
+                    f"kernel {name}: LDS {lds}, scratch {scratch}, arguments {kernarg}"
+                    f" or threads {threads} out of range"
+                )
             kernels.append(
-                Kernel(name, entry, functions[name].size, lds, scratch, kernarg, rsrc1, rsrc2, properties, preload,
-                       note.get(".args", []), note.get(".vgpr_count", 0), note.get(".sgpr_count", 0), threads)
+                Kernel(
+                    name,
+                    entry,
+                    functions[name].size,
+                    lds,
+                    scratch,
+                    kernarg,
+                    rsrc1,
+                    rsrc2,
+                    properties,
+                    preload,
+                    note.get(".args", []),
+                    note.get(".vgpr_count", 0),
+                    note.get(".sgpr_count", 0),
+                    threads,
+                )
             )
         return kernels
 
@@ -187,7 +205,9 @@ class CodeObject:
                 elif info & 0xFFFFFFFF == R_ABS64:
                     value = self._dynamic_symbol(info >> 32) + addend
                 else:
-                    raise BadFile(f"relocation of type {info & 0xFFFFFFFF} at {address:#x}: the file is not fully linked")
+                    raise BadFile(
+                        f"relocation of type {info & 0xFFFFFFFF} at {address:#x}: the file is not fully linked"
+                    )
                 if not any(start <= address <= start + size - 8 for start, _, _, size in self.segments):
                     raise BadFile(f"a relocation at {address:#x} lies in no segment")
                 found.append((address, value & (1 << 64) - 1))
@@ -228,7 +248,9 @@ class Unpacker:
         self.depth += 1
         if count > len(self.data) - self.at or self.depth > 16:
             raise BadFile(f"metadata cut short at byte {self.at}")
-        values = {str(self.value()): self.value() for _ in range(count)} if pairs else [self.value() for _ in range(count)]
+        values = (
+            {str(self.value()): self.value() for _ in range(count)} if pairs else [self.value() for _ in range(count)]
+        )
         self.depth -= 1
         return values
 

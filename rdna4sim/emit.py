@@ -1,17 +1,29 @@
 """The text of one translated kernel while it grows: registers used, operands as C expressions, lines.
 
-Owns: how operand numbers become C (registers, constants, literals), in scalar and in vector form, and how results are written
+Owns: how operand numbers become C (registers, constants, literals), in scalar and in vector form, and how results
+are written
 under EXEC. What an instruction computes is in semantics/.
 """
 
 from __future__ import annotations
 
 import struct
+
 from .decode import EXEC, LITERAL, M0, NULL, SCC, Inst
 from .errors import Unsupported
 
 # Types of operands: one letter each. Scalar C type, vector C type, registers.
-SCALAR = {"u": "u32", "i": "i32", "f": "float", "q": "u64", "l": "i64", "d": "double", "h": "_Float16", "w": "u16", "s": "i16"}
+SCALAR = {
+    "u": "u32",
+    "i": "i32",
+    "f": "float",
+    "q": "u64",
+    "l": "i64",
+    "d": "double",
+    "h": "_Float16",
+    "w": "u16",
+    "s": "i16",
+}
 VECTOR = {"u": "V", "i": "VI", "f": "VF", "q": "VQ", "l": "VL", "d": "VD", "h": "VH", "w": "VS", "s": "VSI"}
 WIDE, HALF = "qld", "hws"
 FLOATS = {240: 0.5, 241: -0.5, 242: 1.0, 243: -1.0, 244: 2.0, 245: -2.0, 246: 4.0, 247: -4.0, 248: 0.15915494309189532}
@@ -165,11 +177,12 @@ class Body:
         """Write lanes of a VGPR (pair); of a 16-bit result only the addressed half."""
         if kind in WIDE:
             lo, hi = self.v(number), self.v(number + 1)
-            self.line(f"{{ VQ r = (VQ)({text}); {lo} = sel({mask}, low_v(r), {lo}); {hi} = sel({mask}, high_v(r), {hi}); }}")
+            self.line(
+                f"{{ VQ r = (VQ)({text}); {lo} = sel({mask}, low_v(r), {lo}); {hi} = sel({mask}, high_v(r), {hi}); }}"
+            )
         elif kind in HALF:
             name = self.v(number)
             self.line(f"{name} = sel({mask}, set_{'hi' if high else 'lo'}16({name}, (VS)({text})), {name});")
         else:
             name = self.v(number)
             self.line(f"{name} = sel({mask}, (V)({text}), {name});")
-

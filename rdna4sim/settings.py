@@ -1,4 +1,5 @@
-"""The environment of rdna4sim's Python side, and where things are kept. The only module here that reads the environment."""
+"""The environment of rdna4sim's Python side, and where things are kept. The only module here that reads the
+environment."""
 
 from __future__ import annotations
 

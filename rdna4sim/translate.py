@@ -15,15 +15,25 @@ from .errors import BadFile, Unsupported
 from .semantics import memory, packed, scalar, vector
 
 BRANCHES = {
-    "s_branch": "1", "s_cbranch_scc0": "!scc", "s_cbranch_scc1": "scc", "s_cbranch_vccz": "!s106", "s_cbranch_vccnz": "s106",
+    "s_branch": "1", "s_cbranch_scc0": "!scc", "s_cbranch_scc1": "scc", "s_cbranch_vccz": "!s106",
+    "s_cbranch_vccnz": "s106",
     "s_cbranch_execz": "!exec", "s_cbranch_execnz": "exec",
 }  # fmt: skip
 ENDS = ("s_endpgm", "s_endpgm_saved")
 JUMPS = ("s_setpc_b64", "s_swappc_b64", "s_call_b64")
 # User SGPRs in the order of the code-property bits: (bit, what, registers).
-USER_SGPRS = ((0, "buffer", 4), (1, "dispatch", 2), (2, "queue", 2), (3, "kernarg", 2), (4, "id", 2), (5, "scratch", 2), (6, "size", 1))
+USER_SGPRS = (
+    (0, "buffer", 4),
+    (1, "dispatch", 2),
+    (2, "queue", 2),
+    (3, "kernarg", 2),
+    (4, "id", 2),
+    (5, "scratch", 2),
+    (6, "size", 1),
+)
 TTMP_X, TTMP_YZ = 108 + 9, 108 + 7
-COUNT_CLASS = {"SOP1": "SALU", "SOP2": "SALU", "SOPC": "SALU", "SOPK": "SALU", "SMEM": "SMEM", "DS": "LDS", "GLOBAL": "VMEM",
+COUNT_CLASS = {"SOP1": "SALU", "SOP2": "SALU", "SOPC": "SALU", "SOPK": "SALU", "SMEM": "SMEM", "DS": "LDS",
+    "GLOBAL": "VMEM",
                "FLAT": "VMEM", "SCRATCH": "VMEM"}  # fmt: skip
 
 
@@ -72,7 +82,9 @@ def leaders(instructions: list[Inst], entry: int) -> set[int]:
         expected = inst.address + inst.size
         if inst.name in BRANCHES or inst.name == "s_call_b64":
             if inst.target not in known:
-                raise Unsupported(f"{inst.name} at {inst.address:#x} goes to {inst.target:#x}, which is no instruction of the kernel")
+                raise Unsupported(
+                    f"{inst.name} at {inst.address:#x} goes to {inst.target:#x}, which is no instruction of the kernel"
+                )
             found.add(inst.target)
         if inst.name in BRANCHES or inst.name in JUMPS or inst.name in ENDS:
             found.add(expected)
@@ -158,7 +170,9 @@ def initial_sgprs(kernel: Kernel) -> dict[int, str]:
     for bit, what, count in USER_SGPRS:
         if not kernel.properties >> bit & 1:
             continue
-        source = {"dispatch": "w->dispatch", "kernarg": "w->kernarg", "size": str(kernel.scratch_bytes)}.get(what, "0ull")
+        source = {"dispatch": "w->dispatch", "kernarg": "w->kernarg", "size": str(kernel.scratch_bytes)}.get(
+            what, "0ull"
+        )
         for i in range(count):
             values[at + i] = f"(u32)({source}{' >> 32' if i == 1 else ''})" if i < 2 else "0"
         at += count
@@ -168,7 +182,10 @@ def initial_sgprs(kernel: Kernel) -> dict[int, str]:
 def prologue(body: Body, kernel: Kernel) -> list[str]:
     """Declarations of registers; what the launch sets, the rest poisoned by seed."""
     initial = initial_sgprs(kernel)
-    lines = ["  u32 exec = w->exec, scc = 0, m0 = poison(w->seed, 125); u64 ic = w->instructions, jump_to = 0; (void)jump_to;"]
+    lines = [
+        "  u32 exec = w->exec, scc = 0, m0 = poison(w->seed, 125);"
+        " u64 ic = w->instructions, jump_to = 0; (void)jump_to;"
+    ]
     if body.weak:
         lines.append("  weak_registers(w);")
         lines += [f"  w->s[{n}] = {text};" for n, text in sorted(initial.items())]
@@ -206,7 +223,9 @@ def kernel_function(code: CodeObject, kernel: Kernel, index: int, variant: Varia
         out.append(f"static const i8 k{index}_{name}[32] = {{{', '.join(map(str, lanes))}}};")
         out.append(f"#define {name} k{index}_{name}")
     if variant.weak:
-        out += [f"#define v{n} (w->v[{n}])" for n in sorted(body.vgprs)] + [f"#define s{n} (w->s[{n}])" for n in sorted(body.sgprs)]
+        out += [f"#define v{n} (w->v[{n}])" for n in sorted(body.vgprs)] + [
+            f"#define s{n} (w->s[{n}])" for n in sorted(body.sgprs)
+        ]
     if uses_index:
         out += indexed_macros(body)
     out.append(f"static void kernel_{index}(Wave *w) {{")
@@ -244,7 +263,10 @@ def argument_rows(kernel: Kernel) -> list[str]:
     rows = []
     for arg in kernel.args:
         offset, size, kind = arg.get(".offset", -1), arg.get(".size", -1), str(arg.get(".value_kind", ""))
-        if not (isinstance(offset, int) and isinstance(size, int)) or not 0 <= offset <= offset + size <= kernel.kernarg_bytes:
+        if (
+            not (isinstance(offset, int) and isinstance(size, int))
+            or not 0 <= offset <= offset + size <= kernel.kernarg_bytes
+        ):
             raise BadFile(f"kernel {kernel.name}: an argument lies outside its {kernel.kernarg_bytes} argument bytes")
         what = HIDDEN.get(kind, "ARG_HIDDEN_ZERO") if kind.startswith("hidden_") else "ARG_VALUE"
         rows.append(f"{offset}, {size}, {what}")
@@ -258,8 +280,10 @@ def module_table(code: CodeObject, sites: list[int]) -> str:
         arguments = argument_rows(kernel)
         lines += table_of(f"args_{index}", "SimArg", arguments)
         rows.append(
-            f"{c_string(kernel.name)}, kernel_{index}, {count}, {kernel.entry:#x}, {kernel.lds_bytes}, {kernel.scratch_bytes},"
-            f" {kernel.kernarg_bytes}, {kernel.max_threads}, {kernel.vgprs}, {kernel.sgprs}, {len(arguments)}, args_{index}"
+            f"{c_string(kernel.name)}, kernel_{index}, {count}, {kernel.entry:#x},"
+            f" {kernel.lds_bytes}, {kernel.scratch_bytes},"
+            f" {kernel.kernarg_bytes}, {kernel.max_threads}, {kernel.vgprs}, {kernel.sgprs}"
+            f", {len(arguments)}, args_{index}"
         )
     variables = [s for s in code.symbols if s.kind == 1 and s.section and not s.name.endswith(".kd")]
     functions = [s for s in code.symbols if s.kind == 2]

@@ -1,6 +1,7 @@
 """SMEM, GLOBAL, FLAT, SCRATCH and DS.
 
-Owns: addressing, sizes of elements, atomics' functions, and which call of the sim_*.h headers does an access. In weak memory
+Owns: addressing, sizes of elements, atomics' functions, and which call of the sim_*.h headers does an access. In
+weak memory
 mode the same accesses go to the stand-in's model, and results land in registers only at the matching wait.
 """
 
@@ -31,13 +32,15 @@ ATOMICS: dict[str, tuple[str, int, str]] = {
 for _w, _bytes in (("32", 4), ("64", 8)):
     _u, _i = f"u{_w}", f"i{_w}"
     for _name, _code in {
-        "swap_b": "r = x", "storexchg_b": "r = x", "cmpswap_b": "r = old == y ? x : old", "cmpstore_b": "r = old == y ? x : old",
+        "swap_b": "r = x", "storexchg_b": "r = x", "cmpswap_b": "r = old == y ? x : old",
+        "cmpstore_b": "r = old == y ? x : old",
         "and_b": "r = old & x", "or_b": "r = old | x", "xor_b": "r = old ^ x", "mskor_b": "r = (old & ~x) | y",
     }.items():  # fmt: skip
         ATOMICS[f"{_name}{_w}"] = (_u, _bytes, _code)
     for _name, _code in {
         "add_u": "r = old + x", "sub_u": "r = old - x", "rsub_u": "r = x - old", "inc_u": "r = old >= x ? 0 : old + 1",
-        "dec_u": "r = old == 0 || old > x ? x : old - 1", "min_u": "r = x < old ? x : old", "max_u": "r = x > old ? x : old",
+        "dec_u": "r = old == 0 || old > x ? x : old - 1", "min_u": "r = x < old ? x : old",
+        "max_u": "r = x > old ? x : old",
     }.items():  # fmt: skip
         ATOMICS[f"{_name}{_w}"] = (_u, _bytes, _code)
     ATOMICS[f"min_i{_w}"] = (_i, _bytes, "r = x < old ? x : old")
@@ -172,7 +175,9 @@ def flat(body: Body, inst: Inst) -> None:
     signed = int(element.startswith("i"))
     pair = f"{body.v(f['vaddr'])}, {body.v(f['vaddr'] + 1)}"
     if f["saddr"] != NULL:
-        body.line(f"{{ VQ at = SPQ({body.scalar(f['saddr'], 'q')}) + CVT({body.v(f['vaddr'])}, VQ) + (u64){f['ioffset']}ll;")
+        body.line(
+            f"{{ VQ at = SPQ({body.scalar(f['saddr'], 'q')}) + CVT({body.v(f['vaddr'])}, VQ) + (u64){f['ioffset']}ll;"
+        )
     else:
         body.line(f"{{ VQ at = pair_v({pair}) + (u64){f['ioffset']}ll;")
     body.line(f"Site *site = {body.site()};")
@@ -256,7 +261,10 @@ def ds_atomic(body: Body, inst: Inst, suffix: str, returns: bool) -> None:
         return f"({kind})pair({parts[0]}, {parts[1]})" if words == 2 else f"({kind}){parts[0]}"
 
     second = lane(f["data1"]) if suffix.startswith(NEEDS_Y) else "0"
-    body.line(f"{{ V at = {body.v(f['addr'])} + {f['offset0'] | f['offset1'] << 8}u; const u32 pc = {inst.address:#x}; V r_[{words}];")
+    body.line(
+        f"{{ V at = {body.v(f['addr'])} + {f['offset0'] | f['offset1'] << 8}u;"
+        f" const u32 pc = {inst.address:#x}; V r_[{words}];"
+    )
     for i in range(words):
         body.line(f"r_[{i}] = SP(0);")
     keep = "r_[0][l] = (u32)old" + ("; r_[1][l] = (u32)((u64)old >> 32)" if words == 2 else "")

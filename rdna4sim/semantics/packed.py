@@ -1,7 +1,9 @@
 """VOP3P: packed 16-bit arithmetic, dot products, mixed-precision fma, matrix steps.
 
-Owns: the selection of halves (opsel, opsel_hi) and the meaning of neg and neg_hi for each group. Packed operations use them as
-signs of the low and high half; dot products and integer matrix steps use neg as signedness; v_fma_mix uses neg_hi as absolute.
+Owns: the selection of halves (opsel, opsel_hi) and the meaning of neg and neg_hi for each group. Packed operations
+use them as
+signs of the low and high half; dot products and integer matrix steps use neg as signedness; v_fma_mix uses neg_hi as
+absolute.
 """
 
 from __future__ import annotations
@@ -39,7 +41,12 @@ CLAMPED = {
     "v_pk_add_u16": "d = __builtin_elementwise_add_sat(a, b);",
     "v_pk_sub_u16": "d = __builtin_elementwise_sub_sat(a, b);",
 }
-SMALL_DOT = {"v_dot4_f32_fp8_bf8": (0, 1), "v_dot4_f32_bf8_fp8": (1, 0), "v_dot4_f32_fp8_fp8": (0, 0), "v_dot4_f32_bf8_bf8": (1, 1)}
+SMALL_DOT = {
+    "v_dot4_f32_fp8_bf8": (0, 1),
+    "v_dot4_f32_bf8_fp8": (1, 0),
+    "v_dot4_f32_fp8_fp8": (0, 0),
+    "v_dot4_f32_bf8_bf8": (1, 1),
+}
 # Registers of (A, B, C and D) and the call's own arguments.
 WMMA_F32 = {
     "v_wmma_f32_16x16x16_f16": (4, "WMMA_F16, WMMA_F16"),
@@ -51,7 +58,11 @@ WMMA_F32 = {
 }
 WMMA_16 = {"v_wmma_f16_16x16x16_f16": "WMMA_F16", "v_wmma_bf16_16x16x16_bf16": "WMMA_BF16"}
 # Registers of A and B, bits of an element, k.
-WMMA_INT = {"v_wmma_i32_16x16x16_iu8": (2, 8, 16), "v_wmma_i32_16x16x16_iu4": (1, 4, 16), "v_wmma_i32_16x16x32_iu4": (2, 4, 32)}
+WMMA_INT = {
+    "v_wmma_i32_16x16x16_iu8": (2, 8, 16),
+    "v_wmma_i32_16x16x16_iu4": (1, 4, 16),
+    "v_wmma_i32_16x16x32_iu4": (2, 4, 32),
+}
 
 
 def packed_source(body: Body, number: int, kind: str) -> str:
@@ -121,10 +132,14 @@ def dot(body: Body, inst: Inst) -> bool:
         signs = f"{f['neg'] & 1}, {f['neg'] >> 1 & 1}"
         text = f"{name[2:6]}({a}, {b}, {signs})"
         c = body.vector(f["src2"], "i")
-        body.write_vector(f["vdst"], "i", f"__builtin_elementwise_add_sat({text}, {c})" if f["clamp"] else f"{text} + {c}")
+        body.write_vector(
+            f["vdst"], "i", f"__builtin_elementwise_add_sat({text}, {c})" if f["clamp"] else f"{text} + {c}"
+        )
     elif name in ("v_dot4_u32_u8", "v_dot8_u32_u4"):
         text, c = f"(V){name[2:6]}({a}, {b}, 0, 0)", body.vector(f["src2"])
-        body.write_vector(f["vdst"], "u", f"__builtin_elementwise_add_sat({text}, {c})" if f["clamp"] else f"{text} + {c}")
+        body.write_vector(
+            f["vdst"], "u", f"__builtin_elementwise_add_sat({text}, {c})" if f["clamp"] else f"{text} + {c}"
+        )
     elif name in ("v_dot2_f32_f16", "v_dot2_f32_bf16"):
         if f["neg"] | f["neg_hi"] | f["opsel"] or (f["opsel_hi"] | f["opsel_hi2"] << 2) & 3 != 3:
             raise body.refuse("modifiers on this instruction are not translated")
@@ -132,7 +147,9 @@ def dot(body: Body, inst: Inst) -> bool:
         body.write_vector(f["vdst"], "f", f"clamp_f({text})" if f["clamp"] else text)
     elif name in SMALL_DOT:
         kinds = SMALL_DOT[name]
-        body.write_vector(f["vdst"], "f", f"dot4_small({a}, {b}, {body.vector(f['src2'], 'f')}, {kinds[0]}, {kinds[1]})")
+        body.write_vector(
+            f["vdst"], "f", f"dot4_small({a}, {b}, {body.vector(f['src2'], 'f')}, {kinds[0]}, {kinds[1]})"
+        )
     else:
         return False
     return True

@@ -40,7 +40,8 @@ SOP2: dict[str, tuple[str, str, str]] = {
     "s_bfe_i64": (
         "l",
         "lu",
-        "u32 n = b >> 16 & 127; d = a >> (b & 63); d = n == 0 ? 0 : n >= 64 ? d : (i64)((u64)d << (64 - n)) >> (64 - n);"
+        "u32 n = b >> 16 & 127;"
+        " d = a >> (b & 63); d = n == 0 ? 0 : n >= 64 ? d : (i64)((u64)d << (64 - n)) >> (64 - n);"
         + NONZERO,
     ),
     "s_bfm_b32": ("u", "uu", "d = ((1u << (a & 31)) - 1) << (b & 31);"),
@@ -65,8 +66,16 @@ SOP2: dict[str, tuple[str, str, str]] = {
 }
 for _n in (1, 2, 3, 4):
     SOP2[f"s_lshl{_n}_add_u32"] = ("u", "uu", f"u64 t = ((u64)a << {_n}) + b; d = (u32)t; scc = t >> 32 != 0;")
-for _name, _op in {"and": "a & b", "or": "a | b", "xor": "a ^ b", "nand": "~(a & b)", "nor": "~(a | b)", "xnor": "~(a ^ b)",
-                   "and_not1": "a & ~b", "or_not1": "a | ~b"}.items():
+for _name, _op in {
+    "and": "a & b",
+    "or": "a | b",
+    "xor": "a ^ b",
+    "nand": "~(a & b)",
+    "nor": "~(a | b)",
+    "xnor": "~(a ^ b)",
+    "and_not1": "a & ~b",
+    "or_not1": "a | ~b",
+}.items():
     SOP2[f"s_{_name}_b32"] = ("u", "uu", f"d = {_op};" + NONZERO)
     SOP2[f"s_{_name}_b64"] = ("q", "qq", f"d = {_op};" + NONZERO)
 for _t in "fh":
@@ -119,7 +128,8 @@ for _name, _op in {"ceil": "ceil", "floor": "floor", "trunc": "trunc", "rndne": 
     SOP1[f"s_{_name}_f16"] = ("h", "h", f"d = (_Float16)__builtin_{_op}f((float)a);")
 # EXEC is replaced, its old value kept.
 SAVEEXEC = {
-    "and": "a & exec", "or": "a | exec", "xor": "a ^ exec", "nand": "~(a & exec)", "nor": "~(a | exec)", "xnor": "~(a ^ exec)",
+    "and": "a & exec", "or": "a | exec", "xor": "a ^ exec", "nand": "~(a & exec)", "nor": "~(a | exec)",
+    "xnor": "~(a ^ exec)",
     "and_not0": "~a & exec", "or_not0": "~a | exec", "and_not1": "a & ~exec", "or_not1": "a | ~exec",
 }  # fmt: skip
 
@@ -144,9 +154,12 @@ for _t, _w in (("f", "f32"), ("h", "f16")):
 
 # Without effect on values: scheduling hints, waits in the immediate memory model, messages to the graphics front end.
 NO_EFFECT = {
-    "s_nop", "s_clause", "s_delay_alu", "s_wait_alu", "s_wait_event", "s_wait_idle", "s_wait_expcnt", "s_wait_samplecnt",
-    "s_wait_bvhcnt", "s_setprio", "s_icache_inv", "s_ttracedata", "s_ttracedata_imm", "s_incperflevel", "s_decperflevel",
-    "s_sethalt", "s_barrier_leave", "s_wakeup", "s_version", "s_prefetch_inst", "s_prefetch_inst_pc_rel", "s_prefetch_data",
+    "s_nop", "s_clause", "s_delay_alu", "s_wait_alu", "s_wait_event", "s_wait_idle", "s_wait_expcnt",
+    "s_wait_samplecnt",
+    "s_wait_bvhcnt", "s_setprio", "s_icache_inv", "s_ttracedata", "s_ttracedata_imm", "s_incperflevel",
+    "s_decperflevel",
+    "s_sethalt", "s_barrier_leave", "s_wakeup", "s_version", "s_prefetch_inst", "s_prefetch_inst_pc_rel",
+    "s_prefetch_data",
     "s_prefetch_data_pc_rel", "s_dcache_inv",
 }  # fmt: skip
 
@@ -254,7 +267,12 @@ def sopp(body: Body, inst: Inst) -> bool:
 
 def wait(body: Body, name: str, count: int) -> bool:
     """Waits matter in weak memory mode only."""
-    kinds = {"loadcnt": ("PENDING_LOAD",), "dscnt": ("PENDING_DS",), "kmcnt": ("PENDING_SCALAR",), "storecnt": ("PENDING_STORE",)}
+    kinds = {
+        "loadcnt": ("PENDING_LOAD",),
+        "dscnt": ("PENDING_DS",),
+        "kmcnt": ("PENDING_SCALAR",),
+        "storecnt": ("PENDING_STORE",),
+    }
     what = name.removeprefix("s_wait_")
     if what in kinds:
         counts = [(kinds[what][0], count)]
@@ -292,5 +310,3 @@ def emit(body: Body, inst: Inst) -> bool:
     else:
         return False
     return True
-
-

@@ -1,6 +1,7 @@
 """VOP1, VOP2, VOP3, VOP3SD, VOPC and VOPD: modifiers, DPP, masks and the instructions that cross lanes.
 
-Owns: how a table entry of vector_tables.py becomes C for one instruction: sources with neg, abs and halves, DPP sources, output
+Owns: how a table entry of vector_tables.py becomes C for one instruction: sources with neg, abs and halves, DPP
+sources, output
 modifiers, the lanes written.
 """
 
@@ -10,7 +11,8 @@ from ..decode import VCC, Inst
 from ..emit import HALF, VECTOR, Body
 from .vector_tables import CLAMPED, COMPARES, DUAL, DUAL_DOT2, OPS, OPS_SD, PSEUDO_SCALAR
 
-BITS = {"u": "bits_v", "i": "bits_v", "f": "bits_v", "q": "bits_q", "l": "bits_q", "d": "bits_q", "h": "bits_s", "w": "bits_s",
+BITS = {"u": "bits_v", "i": "bits_v", "f": "bits_v", "q": "bits_q", "l": "bits_q", "d": "bits_q", "h": "bits_s",
+    "w": "bits_s",
         "s": "bits_s"}  # fmt: skip
 OMOD = {1: "2", 2: "4", 3: "0.5"}
 FLOAT = "fhd"
@@ -87,7 +89,11 @@ def modified(body: Body, inst: Inst, kind: str, code: str) -> str:
     if f.get("omod"):
         if kind not in FLOAT:
             raise body.refuse("output modifier on an integer")
-        factor = {"f": f"{float(OMOD[f['omod']])}f", "d": str(float(OMOD[f["omod"]])), "h": f"(_Float16){OMOD[f['omod']]}"}[kind]
+        factor = {
+            "f": f"{float(OMOD[f['omod']])}f",
+            "d": str(float(OMOD[f["omod"]])),
+            "h": f"(_Float16){OMOD[f['omod']]}",
+        }[kind]
         code += f" d = d * {factor};"
     if f.get("clamp"):
         if kind in FLOAT:
@@ -165,10 +171,15 @@ def dual(body: Body, inst: Inst) -> None:
     f = inst.f
     body.line("{")
     writes = []
-    halves_of = (("x", inst.name, f["src0"], f["src1"], f["vdst"]), ("y", inst.opy_name, f["srcy0"], f["srcy1"], f["vdsty"]))
+    halves_of = (
+        ("x", inst.name, f["src0"], f["src1"], f["vdst"]),
+        ("y", inst.opy_name, f["srcy0"], f["srcy1"], f["vdsty"]),
+    )
     for tag, name, src0, src1, vdst in halves_of:
         if name in DUAL_DOT2:
-            body.line(f"V d{tag} = (V)dot2_{DUAL_DOT2[name]}({body.vector(src0)}, {body.vgpr(src1)}, {body.vgpr(vdst, 'f')});")
+            body.line(
+                f"V d{tag} = (V)dot2_{DUAL_DOT2[name]}({body.vector(src0)}, {body.vgpr(src1)}, {body.vgpr(vdst, 'f')});"
+            )
             writes.append((vdst, f"d{tag}"))
             continue
         if name not in DUAL:
@@ -223,7 +234,9 @@ def permlane16(body: Body, inst: Inst) -> None:
         body.line(f"u64 sel64 = pair({body.scalar(f['src1'])}, {body.scalar(f['src2'])});")
         body.line("for (int l = 0; l < LANES; l++) index[l] = sel64 >> 4 * (l & 15) & 15;")
     body.line(f"index |= (IOTA & 16){' ^ 16' if cross else ''};")
-    body.line(f"V x; u32 ok = 0; for (int l = 0; l < LANES; l++) x[l] = {data}[index[l]], ok |= (exec >> index[l] & 1) << l;")
+    body.line(
+        f"V x; u32 ok = 0; for (int l = 0; l < LANES; l++) x[l] = {data}[index[l]], ok |= (exec >> index[l] & 1) << l;"
+    )
     if fetch_inactive:
         body.line("ok = ~0u;")
     body.write_vector(f["vdst"], "u", "sel(ok, x, SP(0))" if bound else "x", "exec" if bound else "exec & ok")
@@ -245,7 +258,7 @@ def lanes(body: Body, inst: Inst) -> bool:
         index = body.constant(f["src1"], "u")
         at = str(index & 31) if index is not None else f"{body.scalar(f['src1'])} & 31"
         body.line(f"{body.v(f['vdst'])}[{at}] = {body.scalar(f['src0'])};")
-    elif name.startswith("v_permlane16") or name.startswith("v_permlanex16"):
+    elif name.startswith(("v_permlane16", "v_permlanex16")):
         permlane16(body, inst)
     elif name == "v_permlane64_b32":
         pass

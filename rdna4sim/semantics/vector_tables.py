@@ -1,7 +1,9 @@
 """What VOP1, VOP2, VOP3 and VOP3SD instructions compute, lane by lane.
 
-Owns: OPS (result type, source types, C statements over a, b, c and old, which set d) and CLAMPED (the statements of integer
-instructions when the clamp bit is set). Types are those of emit.py; source type "m" is a lane mask in a scalar register.
+Owns: OPS (result type, source types, C statements over a, b, c and old, which set d) and CLAMPED (the statements of
+integer
+instructions when the clamp bit is set). Types are those of emit.py; source type "m" is a lane mask in a scalar
+register.
 """
 
 from __future__ import annotations
@@ -39,8 +41,10 @@ OPS: dict[str, tuple[str, str, str]] = {
     "v_cvt_f32_fp8": ("f", "u", "d = unpack_small(a, 0);"),
     "v_cvt_f32_bf8": ("f", "u", "d = unpack_small(a, 1);"),
     "v_fract_f32": ("f", "f", "d = fract_f(a);"),
-    "v_fract_f64": ("d", "d", "VD r = a - __builtin_elementwise_floor(a); d = pick_d(isnan_d(r), r, min_d(r, (VD)0.99999999999999988898));"),
-    "v_fract_f16": ("h", "h", "VF x = CVT(a, VF), r = x - __builtin_elementwise_floor(x); d = CVT(pick_f((VI)(r > 0.99951171875f), (VF)0.99951171875f, r), VH);"),
+    "v_fract_f64": ("d", "d",
+    "VD r = a - __builtin_elementwise_floor(a); d = pick_d(isnan_d(r), r, min_d(r, (VD)0.99999999999999988898));"),
+    "v_fract_f16": ("h", "h", "VF x = CVT(a, VF), r = x - __builtin_elementwise_floor(x);"
+    " d = CVT(pick_f((VI)(r > 0.99951171875f), (VF)0.99951171875f, r), VH);"),
     "v_exp_f32": ("f", "f", "d = exp2_f(a);"),
     "v_exp_f16": ("h", "h", "d = exp2_h(a);"),
     "v_log_f32": ("f", "f", "d = log2_f(a);"),
@@ -164,7 +168,8 @@ OPS: dict[str, tuple[str, str, str]] = {
     "v_cvt_pk_norm_u16_f32": ("u", "ff", "d = cvt_u_f(__builtin_elementwise_roundeven(clamp_f(a) * 65535.0f))"
                                          " | cvt_u_f(__builtin_elementwise_roundeven(clamp_f(b) * 65535.0f)) << 16;"),
     "v_cvt_pk_u16_u32": ("u", "uu", "d = MIN_V(a, SP(65535)) | MIN_V(b, SP(65535)) << 16;"),
-    "v_cvt_pk_i16_i32": ("u", "ii", "VI x = MIN_V(MAX_V(a, (VI)-32768), (VI)32767), y = MIN_V(MAX_V(b, (VI)-32768), (VI)32767);"
+    "v_cvt_pk_i16_i32": ("u", "ii",
+    "VI x = MIN_V(MAX_V(a, (VI)-32768), (VI)32767), y = MIN_V(MAX_V(b, (VI)-32768), (VI)32767);"
                                     " d = ((V)x & 0xffff) | (V)y << 16;"),
     "v_pack_b32_f16": ("u", "hh", "d = pack16((VS)a, (VS)b);"),
     "v_dot2_f16_f16": ("h", "uuh", "d = CVT(CVT((VH)lo16(a), VF) * CVT((VH)lo16(b), VF) + CVT((VH)hi16(a), VF)"
@@ -206,7 +211,9 @@ for _name, _op in {"and": "&", "or": "|", "xor": "^"}.items():
     OPS[f"v_{_name}_b32"] = ("u", "uu", f"d = a {_op} b;")
     OPS[f"v_{_name}_b16"] = ("w", "ww", f"d = a {_op} b;")
 # Scalar results of one float operation: the same functions, on the scalar unit's registers.
-PSEUDO_SCALAR = {f"v_s_{_n}_{_w}": f"v_{_n}_{_w}" for _n in ("exp", "log", "rcp", "rsq", "sqrt") for _w in ("f32", "f16")}
+PSEUDO_SCALAR = {
+    f"v_s_{_n}_{_w}": f"v_{_n}_{_w}" for _n in ("exp", "log", "rcp", "rsq", "sqrt") for _w in ("f32", "f16")
+}
 
 CLAMPED: dict[str, str] = {
     "v_add_nc_u32": "d = __builtin_elementwise_add_sat(a, b);",
