@@ -73,7 +73,7 @@ struct Wave {
     u32 group_x, group_yz, exec, seed, id, pc;
     u32 barrier_first;
     u64 *counters;
-    u32 vid[LANES];
+    u32 vid[LANES] __attribute__((aligned(128)));
     /* Weak memory mode keeps the registers here, because a load may land long after its instruction. */
     V *v;
     u32 *s;

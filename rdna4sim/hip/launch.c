@@ -1,0 +1,180 @@
+/* Launches: a coroutine for each wave, workgroups in turn, barriers, faults. */
+#define _GNU_SOURCE
+#include "host.h"
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+Launch *running;
+enum { ACTIVE_GROUPS = 64, SLICE = 1 << 16, IDLE_ROUNDS = 20000 };
+
+void report_line(const char *format, ...) {
+    va_list list;
+    FILE *out = *settings.report ? fopen(settings.report, "a") : stderr;
+    if (!out) return;
+    va_start(list, format);
+    vfprintf(out, format, list);
+    va_end(list);
+    if (out != stderr) fclose(out);
+}
+int fault_error(u32 kind) {
+    if (kind == FAULT_LIMIT || kind == FAULT_NO_PROGRESS) return hipErrorLaunchTimeOut;
+    return kind <= FAULT_SCALAR_READ || kind == FAULT_SPAN ? hipErrorIllegalAddress : hipErrorLaunchFailure;
+}
+void report_fault(HostWave *h, u32 kind, u32 pc, u32 lane, u64 address, u32 bytes) {
+    static const char *const what[] = {"global read", "global write", "global atomic", "scalar read", "LDS read", "LDS write",
+        "read of LDS that nobody wrote", "scratch access", "jump", "limit of instructions", "wait without progress",
+        "register read before its wait", "misaligned access", "barrier", "flat access over different memories"};
+    const SimKernel *k = h->launch->function->kernel;
+    report_line("rdna4sim: kernel %s, pc %#x (+%#x), workgroup %u, wave %u, lane %u: %s of %u bytes at %#llx\n", k->name, pc,
+                pc - k->entry, h->group->index, h->number, lane, what[kind], bytes, address);
+    const Block *b = kind <= FAULT_SCALAR_READ ? memory_near(address) : 0;
+    if (b) report_line("  nearest allocation: %#llx to %#llx\n", b->address, b->address + b->bytes);
+}
+u64 random_next(u64 *s) {
+    *s += 0x9e3779b97f4a7c15ull;
+    u64 z = (*s ^ *s >> 30) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+    return z ^ z >> 31;
+}
+u32 random_below(u64 *s, u32 n) { return (u32)(random_next(s) % n); }
+
+static void leave(HostWave *h) { coroutine_switch(&h->coroutine.sp, h->launch->host_sp); }
+static void on_yield(Wave *w, u32 why) {
+    HostWave *h = w->host;
+    if (why == YIELD_BARRIER && h->group->phase >= h->target_phase) return;
+    h->state = why == YIELD_BARRIER ? WAVE_BARRIER : why == YIELD_SLEEP ? WAVE_SLEEP : WAVE_SLICE;
+    leave(h);
+}
+static void on_fault(Wave *w, u32 kind, u32 pc, u32 lane, u64 address, u32 bytes) {
+    HostWave *h = w->host;
+    report_fault(h, kind, pc, lane, address, bytes);
+    h->launch->fault = kind;
+    h->launch->stop = 1;
+    for (;;) leave(h);
+}
+static int on_locate(Wave *w, Site *site, u64 address, u64 bytes) {
+    (void)w;
+    const Block *b = memory_find(address);
+    if (!b || bytes > b->address + b->bytes - address) return 0;
+    *site = (Site){b->address, b->address + b->bytes};
+    return 1;
+}
+static void barrier_passes(Group *g) {
+    if (g->members && g->arrived >= g->members) { g->arrived = 0; g->phase++; running->progress++; }
+}
+static void on_signal(Wave *w) {
+    HostWave *h = w->host;
+    w->barrier_first = !h->group->arrived++;
+    h->target_phase = h->group->phase + 1;
+    barrier_passes(h->group);
+}
+static u64 on_clock(Wave *w) { return w->instructions; }
+const Runtime runtime = {.yield = on_yield, .fault = on_fault, .locate = on_locate, .signal = on_signal, .clock = on_clock};
+
+static void wave_main(void *argument) {
+    HostWave *h = argument;
+    h->launch->function->kernel->run(&h->w);
+    h->state = WAVE_DONE;
+    h->group->members--;
+    h->group->alive--;
+    h->launch->progress++;
+    barrier_passes(h->group);
+    for (;;) leave(h);
+}
+static void wave_start(Launch *l, Group *g, u32 n) {
+    HostWave *h = &g->wave[n];
+    const SimKernel *k = l->function->kernel;
+    const u32 *b = l->shape.block, *d = l->shape.grid, threads = b[0] * b[1] * b[2];
+    u32 x = g->index % d[0], y = g->index / d[0] % d[1], z = g->index / d[0] / d[1];
+    memset(h, 0, sizeof *h);
+    h->group = g, h->launch = l, h->number = n;
+    h->w = (Wave){.rt = &runtime, .progress = &l->progress, .lds = g->lds, .lds_defined = g->lds_defined, .lds_bytes = l->lds_bytes,
+                  .scratch_bytes = k->scratch_bytes, .sites = l->sites, .code = l->code, .kernarg = l->kernarg,
+                  .dispatch = l->kernarg + (k->kernarg_bytes + 63u & ~63u), .group_x = x, .group_yz = y | z << 16,
+                  .seed = settings.seed, .id = n, .counters = l->counters, .host = h, .slice_end = SLICE};
+    h->w.scratch = k->scratch_bytes ? malloc((u64)k->scratch_bytes * LANES) : 0;
+    if (k->scratch_bytes) memset(h->w.scratch, 0xcb, (u64)k->scratch_bytes * LANES);
+    for (u32 i = 0; i < LANES; i++) {
+        u32 t = n * LANES + i;
+        if (t >= threads) break;
+        h->w.exec |= 1u << i;
+        h->w.vid[i] = t % b[0] | t / b[0] % b[1] << 10 | t / b[0] / b[1] << 20;
+    }
+    h->coroutine.stack = stack_take();
+    coroutine_start(&h->coroutine, wave_main, h);
+}
+static void group_start(Launch *l, Group *g, u32 index) {
+    g->index = index, g->waves = g->alive = g->members = l->waves;
+    g->arrived = 0, g->phase = 0;
+    g->lds = malloc(l->lds_bytes + 8192u);
+    g->lds_defined = malloc(l->lds_bytes + 8192u);
+    memset(g->lds, 0xcb ^ (int)(settings.seed & 31), l->lds_bytes + 8192u);
+    memset(g->lds_defined, settings.check_undefined ? 0 : 255, l->lds_bytes + 8192u);
+    g->wave = aligned_alloc(128, l->waves * sizeof *g->wave);
+    for (u32 i = 0; i < l->waves; i++) wave_start(l, g, i);
+}
+static void group_end(Group *g) {
+    for (u32 i = 0; i < g->waves; i++) { stack_give(g->wave[i].coroutine.stack); free(g->wave[i].w.scratch); }
+    free(g->lds), free(g->lds_defined), free(g->wave);
+    g->waves = 0;
+}
+static int step(Launch *l, HostWave *h) {
+    if (h->state == WAVE_DONE || (h->state == WAVE_BARRIER && h->group->phase < h->target_phase)) return 0;
+    u64 before = h->w.instructions;
+    h->state = WAVE_READY;
+    h->w.slice_end = before + SLICE;
+    coroutine_switch(&l->host_sp, h->coroutine.sp);
+    l->total += h->w.instructions - before;
+    return 1;
+}
+static void stuck(Launch *l, u32 kind) {
+    l->stop = 1, l->fault = kind;
+    for (u32 i = 0; i < l->active; i++)
+        for (u32 n = 0; n < l->group[i].waves; n++)
+            if (l->group[i].wave[n].state != WAVE_DONE) {
+                report_fault(&l->group[i].wave[n], kind, l->group[i].wave[n].w.pc, 0, 0, 0);
+                if (n > 7) break;
+            }
+}
+static void round_of(Launch *l, u32 slot) {
+    Group *g = &l->group[slot];
+    u32 first = settings.seed ? random_below(&l->random, g->waves) : 0, back = settings.seed && random_next(&l->random) & 1;
+    for (u32 i = 0; i < g->waves && !l->stop; i++) step(l, &g->wave[(first + (back ? g->waves - i : i)) % g->waves]);
+}
+int launch_run(Function *f, const Shape *shape, const void *arguments, u64 bytes) {
+    const SimKernel *k = f->kernel;
+    (void)arguments, (void)bytes;
+    Launch launch = {.function = f, .shape = *shape, .random = settings.seed}, *l = &launch;
+    running = l;
+    l->groups = shape->grid[0] * shape->grid[1] * shape->grid[2];
+    l->waves = (shape->block[0] * shape->block[1] * shape->block[2] + LANES - 1) / LANES;
+    l->lds_bytes = k->lds_bytes + shape->dynamic_lds;
+    l->code = (u64)f->module->code, l->kernarg = (u64)arguments;
+    l->sites = calloc(k->sites + 1, sizeof *l->sites);
+    l->limit_active = shape->cooperative || l->groups < ACTIVE_GROUPS ? l->groups : ACTIVE_GROUPS;
+    l->group = calloc(l->limit_active, sizeof *l->group);
+    l->order = malloc(l->groups * sizeof *l->order);
+    for (u32 i = 0; i < l->groups; i++) l->order[i] = i;
+    for (u32 i = l->groups; settings.seed && i > 1; i--) {
+        u32 j = random_below(&l->random, i), t = l->order[j];
+        l->order[j] = l->order[i - 1], l->order[i - 1] = t;
+    }
+    u64 seen = 0, idle = 0;
+    while (!l->stop) {
+        while (l->active < l->limit_active && l->next < l->groups) group_start(l, &l->group[l->active++], l->order[l->next++]);
+        if (!l->active) break;
+        for (u32 i = 0; i < l->active && !l->stop; i++) round_of(l, i);
+        for (u32 i = 0; i < l->active && !l->stop;)
+            if (!l->group[i].alive) { group_end(&l->group[i]); l->group[i] = l->group[--l->active]; for (u32 n = 0; n < l->group[i].waves; n++) l->group[i].wave[n].group = &l->group[i]; }
+            else i++;
+        idle = l->progress == seen ? idle + 1 : 0;
+        seen = l->progress;
+        if (settings.limit && l->total > settings.limit) stuck(l, FAULT_LIMIT);
+        else if (idle > IDLE_ROUNDS) stuck(l, FAULT_NO_PROGRESS);
+    }
+    for (u32 i = 0; i < l->active; i++) group_end(&l->group[i]);
+    free(l->group), free(l->order), free(l->sites);
+    running = 0;
+    return l->stop ? fault_error(l->fault) : hipSuccess;
+}
