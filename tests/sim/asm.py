@@ -88,6 +88,7 @@ KERNEL = """
 .p2align 6
 .amdhsa_kernel {name}
   .amdhsa_user_sgpr_kernarg_segment_ptr 1
+  .amdhsa_kernarg_size 32
   .amdhsa_group_segment_fixed_size 4096
   .amdhsa_next_free_vgpr 64
   .amdhsa_next_free_sgpr 48

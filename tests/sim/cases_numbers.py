@@ -8,6 +8,7 @@ import numpy as np
 
 from tests.sim.case import Case, Near, case, specials, whole
 from tests.sim.exact import F16, F32, F64, I32, U32, U64, bfloat16, float8, fma, fma64, from_bfloat16, to_float8
+from tests.sim.ops_vector import fraction, median, number_max, number_min
 
 Array = np.ndarray[Any, Any]
 Rng = np.random.Generator
@@ -35,7 +36,16 @@ def _launch(source: str, kernel: str, inputs: list[Array], want: Array, *scalars
 @quiet
 def f16_packed(random: Rng) -> Case:
     x, y, z = (specials(F16, 2 * N, random).reshape(N, 2) for _ in range(3))
-    want = [x + y, x * y, fma(x, y, z, F16), np.fmin(x, y), np.fmax(x, y), x - y[:, ::-1], -x * y[:, :1], x + np.abs(z)]
+    want = [
+        x + y,
+        x * y,
+        fma(x, y, z, F16),
+        number_min(x, y),
+        number_max(x, y),
+        x - y[:, ::-1],
+        -x * y[:, :1],
+        x + np.abs(z),
+    ]
     want[7][:, 1] = y[:, 1] + np.abs(z[:, 1])
     return _launch("half", "f16_packed", [x, y, z], np.stack(want))
 
@@ -47,12 +57,9 @@ def f16_scalar(random: Rng) -> Case:
     bits = x.view(np.uint16)
     tame = np.where(np.abs(x) < 1000, x, F16(3)).astype(np.int16)
     half = F16(0.5)
-    # A median with a NaN is the smaller of the other two.
-    median = np.where(
-        np.isnan(x) | np.isnan(y), np.fmin(np.fmin(x, y), half), np.median(np.stack([x, y, np.full(N, half)]), 0)
-    )
     want = [x + y, x * y, fma(x, y, 1, F16), np.where(x > y, x, -y), np.floor(x), np.rint(x), np.abs(x) - y]
-    want += [np.trunc(y), np.ceil(y), tame.astype(F16), bits.astype(F16), median]
+    want += [np.trunc(y), np.ceil(y), tame.astype(F16), bits.astype(F16)]
+    want.append(median(x, y, np.full(N, half)))
     return _launch("half", "f16_scalar", [x, y], np.stack([w.astype(F16) for w in want]))
 
 
@@ -248,7 +255,7 @@ def packed16(random: Rng) -> Case:
         back(sx >> shift.view(np.int16)),
         np.minimum(x.astype(U32) + y, 65535).astype(np.uint16),
     ]
-    want += [back(np.clip(sx.astype(I32) - sy, -32768, 32767)), x[:, ::-1]]
+    want += [back(np.clip(sx.astype(I32) - sy, -32768, 32767)), np.stack([x[:, 1], y[:, 0]], -1)]
     return _launch("integer", "packed16", [x, y], np.stack(want))
 
 
@@ -306,17 +313,14 @@ def f32_forms(random: Rng) -> Case:
     bits = x.view(U32)
     is_nan, denormal = np.isnan(x), (bits & U32(0x7F800000) == 0) & (bits << U32(1) != 0)
     kind = np.where(is_nan, F32(1), np.where(denormal, F32(2), F32(0)))
-    median = np.where(
-        is_nan | np.isnan(y), np.fmin(np.fmin(x, y), F32(1)), np.median(np.stack([x, y, np.ones(N, F32)]), 0)
-    )
-    fraction = np.minimum(x - np.floor(x), F32(0.99999994))
     want = [
         x / y, np.sqrt(np.abs(x)), np.floor(x) + np.ceil(y), np.trunc(x) - np.rint(y),
         np.copysign(x, y), fma(-x, y, -1),
-        np.fmin(x, y), np.fmax(np.abs(x), -y), median, np.ldexp(x, y.view(I32) & 15), chosen,
+        number_min(x, y), number_max(np.abs(x), -y), median(x, y, np.ones(N, F32)),
+        np.ldexp(x, y.view(I32) & 15), chosen,
         np.where(x < 0, F32(0), np.where(x > 1, F32(1), x)), (x + y) * F32(2),
         np.where(np.isfinite(x), mantissa, x), np.where(np.isfinite(x), exponent, 0), kind,
-        np.where(np.isinf(x), np.nan, np.where(np.isnan(x), x, fraction)),
+        fraction(x),
     ]  # fmt: skip
     return _launch("real", "f32_forms", [x, y], np.stack([w.astype(F32) for w in want]))
 
@@ -345,13 +349,17 @@ def f32_approx(random: Rng) -> Case:
 @quiet
 def f64_forms(random: Rng) -> Case:
     x, y = specials(F64, N, random), specials(F64, N, random)
+    # The published steps of a division round a denormal quotient twice: not compared.
+    x = np.where((np.abs(x / y) < np.finfo(F64).tiny) & (x != 0), 1.0, x)
+    y = np.where((np.abs(x / y) < np.finfo(F64).tiny) & (x != 0), 3.0, y)
     finite = np.isfinite(x) & np.isfinite(y) & np.isfinite(x * y)
     fused = x * y + 1
     fused[finite] = fma64(x[finite], y[finite], np.ones(int(finite.sum())))
     tame32 = np.where((x < 1e9) & (x > -1e9), x, 5.0).astype(I32)
     tame64 = np.where((x < 1e15) & (x > -1e15), x, 4.0).astype(np.int64)
     want = [
-        x + y, x * y, fused, x / y, np.sqrt(np.abs(x)), np.floor(x) - np.trunc(y), np.where(x > y, -x, np.fmin(y, 3.0)),
+        x + y, x * y, fused, x / y, np.sqrt(np.abs(x)), np.floor(x) - np.trunc(y),
+        np.where(x > y, -x, number_min(y, np.full(N, 3.0))),
         tame32 + np.arange(N, dtype=F64), x.astype(F32).astype(F64), tame64.astype(F64), np.rint(y) + np.ceil(x),
     ]  # fmt: skip
     return _launch("real", "f64_forms", [x, y], np.stack(want))

@@ -234,20 +234,24 @@ def _scalar_float(name: str, f: Callable[[Array], Array]) -> Iterator[Snippet]:
             )  # fmt: skip
 
 
+def _exponent(v: Array) -> Array:
+    """The exponent field."""
+    field = 0x7FF if v.dtype == F64 else 0xFF
+    return (v.view(f"u{v.itemsize}") >> np.finfo(v.dtype).nmant).astype(I64) & field
+
+
 def _fixup(q: Array, y: Array, x: Array, kind: str) -> Array:
     """v_div_fixup of quotient, denominator, numerator."""
     sign = np.signbit(y) ^ np.signbit(x)
     signed = lambda v: np.where(sign, -np.abs(v), np.abs(v)).astype(q.dtype)  # noqa: E731
     inf, zero, nan = (np.full(q.shape, v, q.dtype) for v in (np.inf, 0, np.nan))
-    out = signed(q)
+    exponents = [np.frexp(np.abs(v).astype(F64))[1] for v in (x, y)]
+    # The published steps would keep a NaN quotient, but that is what an overflow leaves, and C wants infinity.
+    beyond = np.where(exponents[0] > exponents[1], inf, zero)
+    out = signed(np.where(np.isnan(q), beyond, q))
     if kind != "f16":
-
-        def exponent(v: Array) -> Array:
-            return (v.view(f"u{v.itemsize}") >> np.finfo(v.dtype).nmant).astype(I64) & (255 if kind == "f32" else 2047)
-
         limit = -150 if kind == "f32" else -1075
-        # Underflow: a value that every rounding of the true quotient gives; only its sign and smallness are published.
-        out = np.where(exponent(x) - exponent(y) < limit, signed(zero), out)
+        out = np.where(_exponent(x) - _exponent(y) < limit, signed(zero), out)
     out = np.where(np.isinf(y) | (x == 0), signed(zero), out)
     out = np.where((y == 0) | np.isinf(x), signed(inf), out)
     out = np.where((np.isinf(y) & np.isinf(x)) | ((y == 0) & (x == 0)), nan, out)

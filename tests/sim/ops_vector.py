@@ -85,7 +85,8 @@ def to_int_clipped(x: Array, dtype: Any, rounding: Callable[[Array], Array] = np
 
 
 def fraction(x: Array) -> Array:
-    return x + -np.floor(x)
+    """x - floor(x), kept below 1 as compilers rely on; the pseudo-code does not say so."""
+    return np.minimum(x + -np.floor(x), np.nextafter(x.dtype.type(1), x.dtype.type(0)))
 
 
 def frexp_mantissa(x: Array) -> Array:

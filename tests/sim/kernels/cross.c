@@ -35,6 +35,8 @@ KERNEL(32) dpp_forms(const i32 *in, i32 *out) {
 // The same inside a branch that only some lanes take: a source that is off counts as missing unless FI is set.
 KERNEL(32) dpp_masked(const i32 *in, i32 *out, u32 mask) {
     i32 x = in[lane()], old = -1 - (i32)lane(), r[8] = {0};
+    // Keeps the load outside of the branch: with FI, lanes that are off are read.
+    __asm__ volatile("" : "+v"(x));
     if (mask >> lane() & 1) {
         r[0] = DPP(old, x, 0x111, 15, 15, false);
         r[1] = DPP(old, x, 0x111, 15, 15, true);
