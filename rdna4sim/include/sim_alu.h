@@ -31,6 +31,13 @@ INLINE B mask_of(u32 bits) { union { u32 u; B b; } x; x.u = bits; return x.b; }
 INLINE u32 bits_of(B mask) { union { u32 u; B b; } x; x.b = mask; return x.u; }
 /* From a vector comparison (0 or -1 in each lane) to one bit for each lane. */
 INLINE u32 bits_v(VI c) { return bits_of(CVT(c, B)); }
+/* F64 to F16 with one rounding; no compiler library is linked. Through F32 rounded to odd. */
+__attribute__((weak, visibility("hidden"))) _Float16 __truncdfhf2(double x) {
+    float f = (float)x;
+    u32 b = __builtin_bit_cast(u32, f);
+    if (f == f && (double)f != x) b = (__builtin_fabs((double)f) > __builtin_fabs(x) ? b - 1 : b) | 1;
+    return (_Float16)__builtin_bit_cast(float, b);
+}
 /* Comparisons of long and of long long give vectors of either type. */
 #define bits_q(c) bits_of_q((VL)(c))
 INLINE u32 bits_of_q(VL c) { return bits_of(CVT(c, B)); }

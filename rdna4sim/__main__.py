@@ -1,0 +1,7 @@
+"""`python -m rdna4sim`: see cli."""
+
+import sys
+
+from .cli import main
+
+sys.exit(main(sys.argv[1:]))
