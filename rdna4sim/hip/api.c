@@ -52,13 +52,34 @@ static int translate_file(const char *file, char *path, size_t size) {
     report_line("%s\n", path);
     return hipErrorInvalidImage;
 }
-int module_load(const void *image, u64 bytes, Module **out) {
-    char file[] = "/tmp/rdna4sim-XXXXXX", path[1024];
+/* Libraries of images that this process has met: a reset must not start the translator again. */
+typedef struct Known { u64 hash, bytes; char path[1024]; struct Known *next; } Known;
+static Known *knowns;
+static u64 hash_of(const u8 *p, u64 n) {
+    u64 h = 0xcbf29ce484222325ull;
+    for (u64 i = 0; i < n; i++) h = (h ^ p[i]) * 0x100000001b3ull;
+    return h;
+}
+static int library_of(const void *image, u64 bytes, char *path, size_t size) {
+    u64 hash = hash_of(image, bytes);
+    for (Known *k = knowns; k; k = k->next)
+        if (k->hash == hash && k->bytes == bytes) { snprintf(path, size, "%s", k->path); return hipSuccess; }
+    char file[] = "/tmp/rdna4sim-XXXXXX";
     int handle = mkstemp(file), code = hipErrorUnknown;
     if (handle < 0) return code;
-    if (write(handle, image, bytes) == (ssize_t)bytes) code = translate_file(file, path, sizeof path);
+    if (write(handle, image, bytes) == (ssize_t)bytes) code = translate_file(file, path, size);
     close(handle);
     unlink(file);
+    Known *k = code ? 0 : malloc(sizeof *k);
+    if (!k) return code;
+    *k = (Known){hash, bytes, "", knowns};
+    snprintf(k->path, sizeof k->path, "%s", path);
+    knowns = k;
+    return code;
+}
+int module_load(const void *image, u64 bytes, Module **out) {
+    char path[1024];
+    int code = library_of(image, bytes, path, sizeof path);
     if (code) return code;
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     const SimModule *t = library ? dlsym(library, "sim_module") : 0;
@@ -172,7 +193,7 @@ PUBLIC int hipMemset(void *to, int value, size_t bytes) {
 static int load(Module **out, const void *image, u64 have) {
     u64 bytes = image_bytes(image, have);
     if (!bytes) { report_line("rdna4sim: the image is no complete 64-bit ELF file\n"); return hipErrorInvalidImage; }
-    return module_load(image, have < LIMIT ? have : bytes, out);
+    return module_load(image, bytes, out);
 }
 PUBLIC int hipModuleLoadData(Module **out, const void *image) {
     int code = begin();

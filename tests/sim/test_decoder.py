@@ -12,7 +12,7 @@ import pytest
 
 from tests.sim.build import SOURCES, code_object
 from tests.sim.elf import functions
-from tests.sim.hip import library_path
+from tests.sim.hip import library_path, no_disasm
 
 OBJDUMP = shutil.which("llvm-objdump-19")
 LINE = re.compile(r"^\s+(\S.*?)\s*// ([0-9A-F]+): ((?:[0-9A-F]{8} ?)+)")
@@ -49,6 +49,7 @@ def plain(text: str) -> str:
     return " ".join(re.sub(r"_(e32|e64|dpp|e64_dpp|dpp8)$", "", part) for part in parts)
 
 
+@no_disasm
 @pytest.mark.skipif(OBJDUMP is None, reason="llvm-objdump-19 is not installed (Debian: apt install llvm-19)")
 @pytest.mark.parametrize("source", SOURCES)
 def test_lengths_and_mnemonics_agree_with_llvm(source: str, tmp_path: Path) -> None:
