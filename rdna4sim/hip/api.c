@@ -61,16 +61,20 @@ static u64 hash_of(const u8 *p, u64 n) {
     return h;
 }
 static int library_of(const void *image, u64 bytes, char *path, size_t size) {
-    u64 hash = hash_of(image, bytes);
-    for (Known *k = knowns; k; k = k->next)
-        if (k->hash == hash && k->bytes == bytes) { snprintf(path, size, "%s", k->path); return hipSuccess; }
     char file[] = "/tmp/rdna4sim-XXXXXX";
     int handle = mkstemp(file), code = hipErrorUnknown;
     if (handle < 0) return code;
-    if (write(handle, image, bytes) == (ssize_t)bytes) code = translate_file(file, path, size);
+    /* The kernel says whether all of it can be read: a damaged table may speak of more than there is. */
+    int whole = write(handle, image, bytes) == (ssize_t)bytes;
+    u64 hash = whole ? hash_of(image, bytes) : 0;
+    code = whole ? hipErrorUnknown : hipErrorInvalidImage;
+    for (Known *k = knowns; whole && code && k; k = k->next)
+        if (k->hash == hash && k->bytes == bytes) { snprintf(path, size, "%s", k->path); code = hipSuccess; }
+    int known = !code;
+    if (whole && !known) code = translate_file(file, path, size);
     close(handle);
     unlink(file);
-    Known *k = code ? 0 : malloc(sizeof *k);
+    Known *k = code || known ? 0 : malloc(sizeof *k);
     if (!k) return code;
     *k = (Known){hash, bytes, "", knowns};
     snprintf(k->path, sizeof k->path, "%s", path);
