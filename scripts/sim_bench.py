@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -96,12 +97,13 @@ def main() -> int:
             os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         print(json.dumps(speed() if options.only == "speed" else loading()))
         return 0
+    machine = asdict(this_machine()) | {"flags": len(this_machine().flags)}
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=ROOT
     ).stdout.strip()
     with tempfile.TemporaryDirectory() as cache:
         result = {
-            "machine": this_machine(), "commit": commit, "command": "python scripts/sim_bench.py",
+            "machine": machine, "commit": commit, "command": "python scripts/sim_bench.py",
             "cold": measured("loading", cache), "cached": measured("loading", cache), "dot4": measured("speed", cache),
         }  # fmt: skip
     print(json.dumps(result, indent=1))

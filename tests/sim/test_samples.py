@@ -22,7 +22,7 @@ def marked(name: str) -> object:
     return pytest.param(name, marks=pytest.mark.xfail(reason=GAPS[name], strict=True)) if name in GAPS else name
 
 
-@pytest.mark.parametrize("name", map(marked, NAMES))
+@pytest.mark.parametrize("name", [marked(name) for name in NAMES])
 def test_equals_numpy(name: str) -> None:
     with simulator() as hip:
         made(name).check(made(name).run(hip))
