@@ -42,6 +42,8 @@ int ie_dequant(int32_t format, const uint8_t *src, float *dst, int64_t n);
 
 /* ---- measured read bandwidth of all threads, bytes per second, best of `rounds` over `bytes` of memory ---- */
 double ie_read_bandwidth(ie_pool *pool, int64_t bytes, int rounds);
+/* Seconds that the threads take to read `bytes` at p, a share each, and to do nothing else. */
+double ie_read_seconds(ie_pool *pool, const void *p, int64_t bytes);
 
 /* ---- core functions (core_laws/ie_core.h), exported for Python ---- */
 int64_t ie_core_constant(int which); /* 0 lanes, 1 Q8 block, 2 KV block, 3 attention segment, 4 alignment, 5 decode rows */

@@ -94,6 +94,14 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+double ie_read_seconds(ie_pool *pool, const void *p, int64_t bytes)
+{
+    reading r = {.data = p, .words = bytes / 8, .threads = ie_pool_threads(pool)};
+    const double t = seconds();
+    ie_pool_run(pool, read_thread, &r, 1);
+    return seconds() - t;
+}
+
 double ie_read_bandwidth(ie_pool *pool, int64_t bytes, int rounds)
 {
     uint64_t *data = ie_alloc(bytes);
@@ -103,10 +111,7 @@ double ie_read_bandwidth(ie_pool *pool, int64_t bytes, int rounds)
     memset(data, 1, (size_t)bytes);
     double best = 0.0;
     for (int i = 0; i < rounds; i++) {
-        reading r = {.data = data, .words = bytes / 8, .threads = ie_pool_threads(pool)};
-        double t = seconds();
-        ie_pool_run(pool, read_thread, &r, 1);
-        t = seconds() - t;
+        const double t = ie_read_seconds(pool, data, bytes);
         best = bytes / t > best ? bytes / t : best;
     }
     ie_free(data, bytes);
