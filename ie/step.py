@@ -85,11 +85,13 @@ class StepInputs:
         self.n_rows = self.n_outs = self.n_segs = 0
         self.address = int(self.memory.ctypes.data)
         # A few numbers at a time, as in decode, are written some ten times faster like this than through numpy.
-        self._few = {name: memoryview(array) for name, array in self.arrays.items()}
-        self._head = memoryview(self.memory[:16].view("<i4"))  # n_rows, n_outs, n_segs, skip
+        self._few = {name: array.data for name, array in self.arrays.items()}
+        self._head = self.memory[:16].view("<i4").data  # n_rows, n_outs, n_segs, skip
 
     def fill(self, runs: Sequence[Run], outs: Sequence[int], skip: bool = False) -> None:
         """Describe one step: runs in row order; `outs` row indices."""
+        if sum(len(run.tokens) for run in runs) > self.rows or len(runs) > self.seqs or len(outs) > self.rows:
+            raise ValueError(f"a step has room for {self.rows} rows of {self.seqs} sequences")
         row, few = 0, self._few
         for i, run in enumerate(runs):
             slot, first, tokens, state, keep = run

@@ -21,13 +21,14 @@ from ie.devices.cpu import available_isas
 from ie.devices.reference import ReferenceExecutor, quantize_q8
 from ie.formats import Format
 from ie.plan import plan_program
-from ie.program import Buffer, Cache, Command, Matrix, Program, RopeTable, State, Table, Vector, View, pack
+from ie.program import Buffer, Cache, Command, Matrix, Partials, Program, RopeTable, State, Table, Vector, View, pack
 from ie.step import OUTS, ROW, ROWS, SEGS, Run, StepInputs
 from tests.compare import Guarded
 
 Array = np.ndarray[Any, Any]
 BLOCK = 32
 ISAS = available_isas()
+PARTIAL_SEGMENTS = 3  # of 256 keys: what the cases' tables hold
 
 
 @dataclass(frozen=True)
@@ -294,6 +295,12 @@ def _walk(
     block = Guarded(max(1, weights.place(used).total), np.uint8, align=256)
     block.array.fill(0)
     offsets = weights.load(case.file, used, block.array, pool(), lambda done, total: None)  # type: ignore[arg-type]
+    rooms = {
+        p: Guarded(lib.ie_core_attn_parts_bytes(p.heads, p.dim, PARTIAL_SEGMENTS), np.uint8, align=64)
+        for p in case.program.partials()
+    }
+    for room in rooms.values():
+        room.array.fill(0)
 
     def resolve(value: Any) -> tuple[Any, ...]:
         match value:
@@ -312,6 +319,8 @@ def _walk(
                 return (address((layer, which)),)
             case State():
                 return (address(value),)
+            case Partials():
+                return rooms[value].address, PARTIAL_SEGMENTS, 0
         raise AssertionError(f"no address for {value!r}")
 
     commands = np.frombuffer(pack(case.program, resolve), np.uint8).copy()
@@ -326,6 +335,10 @@ def _walk(
     held = block.array.copy()
     assert lib.ie_run(pool(threads, isa), struct, step.address) == 0
     block.check("weights")
+    for partials, room in rooms.items():
+        room.check("partial results")
+        counters = lib.ie_core_attn_parts_bytes(partials.heads, partials.dim, 0)
+        assert not room.array[:counters].any(), "counters must be zero between steps"
     assert np.array_equal(held, block.array), "weights were written"
 
 

@@ -18,7 +18,7 @@ from ..errors import DeviceError, ResourceError
 from ..gguf import GgufFile
 from ..ops.table import COMMAND_BYTES
 from ..plan import plan_program
-from ..program import Buffer, Cache, Matrix, Program, RopeTable, State, Table, Vector, View, pack, union
+from ..program import Buffer, Cache, Matrix, Partials, Program, RopeTable, State, Table, Vector, View, pack, union
 from ..step import OUTS, ROW, StepInputs
 from .base import Data, Item, Place, Progress, Q8Rows
 
@@ -59,6 +59,7 @@ class CpuExecutor:
         self.bound: list[Bound] = []
         self.arena: native.Memory | None = None
         self._memory: dict[str, native.Memory] = {}
+        self._partials: dict[Partials, native.Memory] = {}
         self._views: dict[tuple[int, Buffer, int, int], np.ndarray] = {}  # what `read` made before
 
     # ---- loading ----
@@ -83,6 +84,7 @@ class CpuExecutor:
         self._load_ropes(config, n_ctx)
         self._make_cache(n_blocks)
         self._make_states(n_seqs)
+        self._make_partials(n_ctx)
 
     def _load_ropes(self, config: ModelConfig, n_ctx: int) -> None:
         tables = []
@@ -115,6 +117,13 @@ class CpuExecutor:
         for state, size in zip(self._all.states(), sizes, strict=True):
             self.state_address[state] = pos
             pos += size
+
+    def _make_partials(self, n_ctx: int) -> None:
+        self.segments = -(-n_ctx // native.constant("attn_segment"))
+        self._partials = {
+            p: native.Memory(self.lib.ie_core_attn_parts_bytes(p.heads, p.dim, self.segments), "partial results")
+            for p in self._all.partials()
+        }
 
     # ---- binding ----
 
@@ -161,6 +170,8 @@ class CpuExecutor:
                     return (self.cache_address[layer, which],)
                 case State():
                     return (self.state_address[value],)
+                case Partials():
+                    return self._partials[value].address, self.segments, 0
             raise AssertionError(f"no address for {value!r}")
 
         bound.commands = np.frombuffer(pack(bound.program, resolve), np.uint8)
@@ -286,7 +297,7 @@ class CpuExecutor:
         if self.pool is not None:
             self.lib.ie_pool_destroy(self.pool)
             self.pool = None
-        for memory in [*self._memory.values(), *([self.arena] if self.arena else [])]:
+        for memory in [*self._memory.values(), *self._partials.values(), *([self.arena] if self.arena else [])]:
             memory.close()
         self._memory, self._views, self.arena, self.bound = {}, {}, None, []
 
