@@ -7,15 +7,13 @@ or the generation loop (see `generate`).
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from . import blocks, devices, paths, weights
+from . import blocks, devices, weights
 from .blocks import mtp
 from .config import ModelConfig
 from .devices.base import Progress
@@ -212,6 +210,10 @@ class Engine:
     def n_vocab(self) -> int:
         return self.config.n_vocab
 
+    def read_bandwidth(self) -> float:
+        """Bytes per second with which the executor's threads read the weights now; 0 where that is not known."""
+        return float(getattr(self.executor, "read_bandwidth", float)())
+
     # ---- sequences ----
 
     def new_sequence(self) -> KvSequence:
@@ -357,28 +359,5 @@ class _Sequence(KvSequence):
 
 
 def measured_bandwidth(threads: int | None = None) -> float:
-    """Bytes per second that this machine reads from memory with `threads` threads (default: one a core).
-
-    Measured once and kept in the cache directory by machine and thread count; measured again when that file is gone.
-    """
-    machine = this_machine()
-    n = resolve_threads(threads or 0, machine.cores)
-    path = paths.cache_dir() / "bandwidth.json"
-    key = f"{machine.cpu_name}, {machine.cores} cores, {n} threads"
-    known: dict[str, float] = {}
-    try:
-        loaded = json.loads(path.read_text(encoding="utf8"))
-        known = {str(k): float(v) for k, v in loaded.items()}
-    except (OSError, ValueError, AttributeError, TypeError):
-        pass  # absent or not ours: measured and written anew
-    if known.get(key, 0.0) > 0.0:
-        return known[key]
-    known[key] = read_bandwidth(n)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(f".{os.getpid()}.part")
-        part.write_text(json.dumps(known, indent=1), encoding="utf8")
-        part.replace(path)
-    except OSError:
-        pass  # a cache that cannot be written costs a measurement next time, nothing else
-    return known[key]
+    """Bytes per second that this machine now reads from memory with `threads` threads (default: one a core)."""
+    return read_bandwidth(resolve_threads(threads or 0, this_machine().cores))

@@ -23,6 +23,7 @@ from ..step import OUTS, ROW, StepInputs
 from .base import Data, Item, Place, Progress, Q8Rows
 
 QUANTUM = 32  # values of a Q8 block
+CACHED = 64 << 20  # bytes that caches may hold
 UNITS = ((1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1))
 
 
@@ -286,6 +287,17 @@ class CpuExecutor:
             if c.op == "matmul":
                 total += self.lib.ie_core_command_bytes(base + 256 * i, outs if c.domain == OUTS else rows)
         return total
+
+    def read_bandwidth(self) -> float:
+        """Bytes per second with which the threads read the weights now, doing nothing else: better of two readings.
+
+        0 for weights that caches might hold. A machine that others use too gives more or less from second to second,
+        so a share of the bandwidth means something only beside a reading of the same moment."""
+        weights = self._memory["weights"]
+        if weights.nbytes < CACHED:
+            return 0.0
+        at = self.ffi.cast("void *", weights.address)
+        return weights.nbytes / min(self.lib.ie_read_seconds(self.pool, at, weights.nbytes) for _ in range(2))
 
     def memory(self) -> dict[str, int]:
         out = {name: m.nbytes for name, m in self._memory.items()}
