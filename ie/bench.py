@@ -1,7 +1,7 @@
 """How fast a model reads prompts and generates: the measurements of llama-bench.
 
 Owns: which tests a command line asks for, what is inside and outside of the time, and the statistics. Works on anything
-that has the engine's `new_sequence`, `forward` and `verify`. Does not own opening the engine, nor the wording of results.
+that has the engine's `new_sequence`, `forward` and `verify`. Does not own opening the engine or any wording of results.
 
 A test of P prompt tokens and N generated ones after D tokens of depth: the depth is fed untimed; then P random ids are
 fed, with logits for the last alone, and N times one random id, with its logits. Nothing is sampled or tokenised. The
