@@ -297,7 +297,7 @@ class CpuExecutor:
         if weights.nbytes < CACHED:
             return 0.0
         at = self.ffi.cast("void *", weights.address)
-        return weights.nbytes / min(self.lib.ie_read_seconds(self.pool, at, weights.nbytes) for _ in range(2))
+        return weights.nbytes / min(float(self.lib.ie_read_seconds(self.pool, at, weights.nbytes)) for _ in range(2))
 
     def memory(self) -> dict[str, int]:
         out = {name: m.nbytes for name, m in self._memory.items()}

@@ -16,13 +16,6 @@
 #include "tiles.h"
 #include "../host/host.h"
 
-IE_MATH uint32_t word_at(const int8_t *p)
-{
-    uint32_t w;
-    memcpy(&w, p, 4);
-    return w;
-}
-
 /* Where run b stands inside a Q8 row. The rows of a group differ in their base alone, so that a row costs one register. */
 typedef struct { int64_t q, d, dsum, sums; } q8_place;
 
@@ -34,6 +27,15 @@ IE_MATH float float_at(const uint8_t *p) { return *(const float *)(const void *)
 IE_MATH int32_t int_at(const uint8_t *p) { return *(const int32_t *)(const void *)p; }
 
 typedef struct { int subs, has_min, halves, bias; } kind; /* compile-time constants where they are used */
+
+#if !defined(__aarch64__)
+
+IE_MATH uint32_t word_at(const int8_t *p)
+{
+    uint32_t w;
+    memcpy(&w, p, 4);
+    return w;
+}
 
 /* acc + the contribution of the run at place `at` of one Q8 row. */
 IE_MATH ie_f16 add_run(ie_f16 acc, const ie_run32 *r, const uint8_t *x, q8_place at, kind k)
@@ -68,16 +70,70 @@ IE_MATH ie_f16 add_run(ie_f16 acc, const ie_run32 *r, const uint8_t *x, q8_place
     return k.has_min ? ie_fma16(r->m, ie_splat(float_at(x + at.dsum)), acc) : acc;
 }
 
+#else
+
+/* sum + the contribution of the run at place `at` of up to 4 Q8 rows together: a word of 16 weight rows fills four registers, so that it is loaded for all rows
+ * at once and the eight words need not stay. Integer sums are exact in any order. */
+IE_MATH void add_run_4(ie_f16 *sum, const ie_run32 *r, const uint8_t *const *x, q8_place at, int n, kind k)
+{
+    ie_i16 dot[4];
+#pragma clang loop unroll(full)
+    for (int h = 0; h < 2; h++) {
+        typedef uint32_t words4 __attribute__((ext_vector_type(4), aligned(4)));
+        words4 q[4];
+#pragma clang loop unroll(full)
+        for (int i = 0; i < n; i++) {
+            q[i] = *(const words4 *)(const void *)(x[i] + at.q + 16 * h);
+            if (h && !k.halves)
+                continue;
+            const int32_t s = int_at(x[i] + at.sums + 4 * h) + (k.halves ? 0 : int_at(x[i] + at.sums + 4));
+            dot[i] = k.bias == IE_CODE_BIAS ? ie_dot_start(s) : k.bias ? ie_start(s, k.bias) : (ie_i16)(0);
+        }
+#pragma clang loop unroll(full)
+        for (int j = 0; j < 4; j++)
+#pragma clang loop unroll(full)
+            for (int i = 0; i < n; i++)
+                dot[i] = k.bias == IE_CODE_BIAS ? ie_dot_biased(dot[i], r->w[4 * h + j], q[i][j])
+                                                : ie_dot_small(dot[i], r->w[4 * h + j], q[i][j]);
+#pragma clang loop unroll(full)
+        for (int i = 0; i < n && (h || k.halves); i++)
+            sum[i] = ie_fma16(__builtin_convertvector(dot[i], ie_f16), (k.halves && h ? r->d1 : r->d) * float_at(x[i] + at.d), sum[i]);
+    }
+#pragma clang loop unroll(full)
+    for (int i = 0; i < n && k.has_min; i++) {
+        const float da = float_at(x[i] + at.d);
+        if (k.halves) {
+            sum[i] = ie_fma16(r->m, ie_splat(da * (float)-int_at(x[i] + at.sums)), sum[i]);
+            sum[i] = ie_fma16(r->m1, ie_splat(da * (float)-int_at(x[i] + at.sums + 4)), sum[i]);
+        } else {
+            sum[i] = ie_fma16(r->m, ie_splat(float_at(x[i] + at.dsum)), sum[i]);
+        }
+    }
+}
+
+#endif
+
+/* One run for n rows. */
+IE_MATH void add_runs(ie_f16 *sum, const ie_run32 *r, const uint8_t *const *x, q8_place at, int n, kind k)
+{
+#if defined(__aarch64__)
+#pragma clang loop unroll(full)
+    for (int i = 0; i < n; i += 4)
+        add_run_4(sum + i, r, x + i, at, n - i < 4 ? n - i : 4, k);
+#else
+#pragma clang loop unroll(full)
+    for (int i = 0; i < n; i++)
+        sum[i] = add_run(sum[i], r, x[i], at, k);
+#endif
+}
+
 /* Run s of tile b for n rows. */
 IE_MATH void run_rows(const ie_product *a, const uint8_t *const *x, ie_f16 *sum, const ie_tile_state *t,
                       void (*load)(ie_run32 *, const ie_tile_state *, int), int64_t k, int64_t b, int s, int n, kind kd)
 {
     ie_run32 r;
     load(&r, t, s);
-    const q8_place at = place_of(k, a->first / IE_BLOCK + b * kd.subs + s);
-#pragma clang loop unroll(full)
-    for (int i = 0; i < n; i++)
-        sum[i] = add_run(sum[i], &r, x[i], at, kd);
+    add_runs(sum, &r, x, place_of(k, a->first / IE_BLOCK + b * kd.subs + s), n, kd);
 }
 
 #define AHEAD 8192 /* bytes. 4 and 16 KB are slower by 3 to 15 %, fetching into the second level only by 10 to 30 % */
@@ -149,12 +205,8 @@ IE_MATH void panel_rows(const uint8_t *const *x, const ie_run32 *r, int64_t k, i
     ie_f16 sum[8];
     for (int i = 0; i < 8; i++)
         sum[i] = acc[i];
-    for (int64_t b = 0; b < n; b++) {
-        const q8_place at = place_of(k, b0 + b);
-#pragma clang loop unroll(full)
-        for (int i = 0; i < 8; i++)
-            sum[i] = add_run(sum[i], &r[b], x[i], at, kd);
-    }
+    for (int64_t b = 0; b < n; b++)
+        add_runs(sum, &r[b], x, place_of(k, b0 + b), 8, kd);
     for (int i = 0; i < 8; i++)
         acc[i] = sum[i];
 }

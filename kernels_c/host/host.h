@@ -20,8 +20,8 @@ int64_t ie_alloc_count(void); /* calls of ie_alloc since the library was loaded 
 /* ---- when a mapped file loses pages that are read: write `message` to stderr and end with status 1 ---- */
 void ie_on_lost_pages(const char *message);
 
-/* ---- instruction sets, worst to best ---- */
-enum { IE_ISA_PORTABLE, IE_ISA_AVX2, IE_ISA_AVX512, IE_ISA_COUNT };
+/* ---- instruction sets, worst to best within an architecture; those of another one are never available ---- */
+enum { IE_ISA_PORTABLE, IE_ISA_AVX2, IE_ISA_AVXVNNI, IE_ISA_AVX512, IE_ISA_NEON, IE_ISA_I8MM, IE_ISA_COUNT };
 int ie_isa_available(int isa); /* 1: compiled in and supported by this processor */
 int ie_isa_best(void);
 

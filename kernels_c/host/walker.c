@@ -5,29 +5,16 @@
  *
  * Which instruction set runs is chosen once (ie_pool_create); results do not depend on it. */
 #include "../cpu/cpu.h"
+#include "isa.h"
 #include "pool.h"
 
 #include <stdatomic.h>
 #include <time.h>
 
-#define DECLARE(isa) extern const ie_kernel ie_kernels_##isa[IE_OP_COUNT];
-DECLARE(portable)
-#if defined(__x86_64__)
-DECLARE(avx2)
-DECLARE(avx512)
-#endif
-
-static const ie_kernel *kernels_of(int isa)
-{
-#if defined(__x86_64__)
-    if (isa == IE_ISA_AVX512)
-        return ie_kernels_avx512;
-    if (isa == IE_ISA_AVX2)
-        return ie_kernels_avx2;
-#endif
-    (void)isa;
-    return ie_kernels_portable;
-}
+#define DECLARE(isa, id) extern const ie_kernel ie_kernels_##isa[IE_OP_COUNT];
+IE_EACH_ISA(DECLARE)
+#define ENTRY(isa, id) [IE_ISA_##id] = ie_kernels_##isa,
+static const ie_kernel *const kernels_of[IE_ISA_COUNT] = {IE_EACH_ISA(ENTRY)};
 
 /* A stage as the threads share it: this line, and one for each thread with how many tiles of its range are taken. total
  * and skip are fixed by whoever finished the stage before, so that a kernel that writes step inputs cannot change them
@@ -165,7 +152,7 @@ static void walk_thread(void *arg, int thread)
 int ie_run_timed(ie_pool *pool, const ie_program *program, uint64_t step, int64_t *clock)
 {
     stage_line local[MAX_LOCAL_LINES];
-    walk w = {.kernels = kernels_of(ie_pool_isa(pool)), .n_stages = program->n_stages, .clock = clock};
+    walk w = {.kernels = kernels_of[ie_pool_isa(pool)], .n_stages = program->n_stages, .clock = clock};
     w.threads = ie_pool_threads(pool);
     w.cmds = (const ie_cmd *)(uintptr_t)program->cmds;
     w.stage_start = (const int32_t *)(uintptr_t)program->stage_start;
