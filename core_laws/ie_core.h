@@ -66,6 +66,22 @@ IE_FN uint32_t ie_spread_bits(uint32_t bits)
     return out;
 }
 
+/* Formats whose codes index a grid. Bit 0 of a lane's group of `width` bits in a plane, counted from the field's start: the
+ * groups of all lanes stand side by side. Four sign bits a lane make a byte mask of 16 words, two bits a lane one of 32 half-words. */
+IE_FN int64_t ie_plane_bit(int64_t plane, int64_t lane, int64_t width) { return (plane * IE_LANES + lane) * width; }
+/* Index bytes 0, 1, 2, 3 of a word become 0, 2, 1, 3: shifted right by 8 i, its half-words end in bytes 2i and 2i + 1. */
+IE_FN uint32_t ie_pair_bytes(uint32_t word) { return (word & 0xFF0000FFu) | (word >> 8 & 0xFF00u) | (word & 0xFF00u) << 8; }
+/* The same for the four bits of every nibble. */
+IE_FN uint32_t ie_pair_bits(uint32_t bits) { return (bits & 0x99999999u) | (bits >> 1 & 0x22222222u) | (bits & 0x22222222u) << 1; }
+/* Four codes of 7 bits, then 4 bits: byte l takes code l, and on top bit l of the 4. A permutation of the 32 bits. */
+IE_FN uint32_t ie_sign_bytes(uint32_t a)
+{
+    uint32_t out = 0;
+    for (int l = 0; l < 4; l++)
+        out |= ((a >> (7 * l) & 127u) | (a >> (28 + l) & 1u) << 7) << (8 * l);
+    return out;
+}
+
 /* Sum of four products: unsigned bytes of a times signed bytes of b. |result| <= 4 * 255 * 128. */
 IE_FN int32_t ie_dot4_us(uint32_t a, uint32_t b)
 {

@@ -127,6 +127,7 @@ FILES: dict[str, Callable[[], str]] = {
     "kernels_c/include/ops.h": ops_header,
     "kernels_c/include/formats.h": formats.c_header,
     "kernels_c/include/iq_grids.h": iq_grids.c_header,
+    "kernels_c/include/iq_codes.h": iq_grids.codes_header,
     "docs/ops.md": ops_page,
     "docs/cli.md": options.markdown,
 }
