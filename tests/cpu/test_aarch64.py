@@ -49,7 +49,7 @@ def _record_products(recording: Recording) -> None:
     fast = {layout.format_name for layout in FAST}
     for op in WEIGHTED:
         for fmt in weight_formats():
-            cases = [draw(op, seed, fmt) for seed in range(14 if op == "matmul" and fmt in fast else 1)]
+            cases = [draw(op, seed, fmt) for seed in range(60 if op == "matmul" and fmt in fast else 1)]
             recording.case(f"{op} {fmt}", cases[0])
             for name, fits in ROWS:
                 found = [c for c in cases[1:] if fits(c.live(c.program.commands[0].domain))]
