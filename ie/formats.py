@@ -311,9 +311,8 @@ def c_header() -> str:
             f"{{{f.source}, {layout.offset(f.name)}, {f.unit}, {f.count}, IE_FIELD_{f.transform.upper()}}}"
             for f in layout.fields
         )
-        lines.append(
-            f"    [IE_L_{layout.name.upper()}] = {{{layout.block}, {layout.size}, {int(layout.arranged)}, {{{fields}}}}},"
-        )
+        facts = f"{layout.block}, {layout.size}, {int(layout.arranged)}"
+        lines.append(f"    [IE_L_{layout.name.upper()}] = {{{facts}, {{{fields}}}}},")
     lines.append("};")
     lines += ["", "#endif"]
     return "\n".join(lines) + "\n"

@@ -192,8 +192,8 @@ def codes(name: str) -> npt.NDArray[np.uint16]:
     """Each row of a grid of IQ2 or IQ3 in 16 bits, for processors that look 16 bits up at once.
 
     Nibble n of these four holds byte n of the row's word: at bits 0, 8, 4, 12, so that a row's 16 bits beside the same
-    16 bits shifted right by 4 are four bytes with a nibble at the bottom of each. Of rows of 4 (8 values) a nibble is the
-    value's place v in their list; of rows of 8 (3 values) it is v + 3 w, w the place of the value four columns on.
+    16 bits shifted right by 4 are four bytes with a nibble at the bottom of each. Of rows of 4 (8 values) a nibble is
+    the value's place v in their list; of rows of 8 (3 values) it is v + 3 w, w the place of the value four columns on.
     """
     rows, columns, values, _ = _PACKED[name]
     places = np.searchsorted(np.array(values), grid(name)).astype(np.uint16)
@@ -232,7 +232,7 @@ def c_header() -> str:
 def codes_header() -> str:
     """The text of kernels_c/include/iq_codes.h: ``ie_codes_<name>[rows]`` of each grid that has them."""
     lines = [
-        "/* Grids in 16 bits a row. Written from ie/iq_grids.py (codes_header), whose `codes` says how: do not edit. */",
+        "/* Grids in 16 bits a row. Written from ie/iq_grids.py (codes_header), see `codes`; do not edit. */",
         "#ifndef IE_IQ_CODES_H",
         "#define IE_IQ_CODES_H",
         "#include <stdint.h>",

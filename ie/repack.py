@@ -58,7 +58,7 @@ def _bytes(bits: np.ndarray) -> np.ndarray:
     return np.packbits(bits, axis=-1, bitorder="little")
 
 
-# Arrangements of blocks whose codes index a grid: uint8 [..., bytes] to the same number of bytes, a permutation of bits.
+# Arrangements of blocks whose codes index a grid: uint8 [..., bytes] to as many bytes, a permutation of bits.
 # All begin with d. Then words of index bytes, one for each run of 8 (IQ2) or 4 (IQ3) values: bytes 1 and 2 of each word
 # change places (ie_pair_bytes). Then 32 bytes of signs: byte 8l + k has those of run l of 8 in group k of 32. Where a
 # file has 7 bits for 8 signs, bit 7 is a bit l of the group's scale (of its first half in IQ2_XS); the kernel finds the
