@@ -7,8 +7,8 @@
  * so bits depend on the query and the cache alone, not on which queries share a tile nor on who did which segment.
  *
  * With few queries a segment is gone through three times, for scores, weights and values, each over all its blocks: what
- * one block needs of the block before is then a few numbers, and nothing waits for them. Queries go four at a time: the
- * chains of one query's sums are too short to fill the pipeline. With more than four in the tile the block is widened to
+ * one block needs of the block before is then a few numbers, and nothing waits for them. Up to eight queries go at once: the
+ * chains of one query's sums are too short to fill the pipeline. With more than eight in the tile the block is widened to
  * F32 once for all of them.
  * What comes some KB later is fetched a line at a time, along with the work: a block's place is known from the table
  * only, and a hundred fetches at once stall the core that issues them.
@@ -18,8 +18,8 @@
 #include <stdatomic.h>
 
 #define MAX_QUERIES IE_ATTN_QUERIES
-#define AT_ONCE 4
-#define FEW 8 /* queries */
+#define AT_ONCE 8 /* queries: all that a tile of few rows mostly has */
+#define FEW 8     /* queries */
 #define DIM_STEP 64
 #define SEGMENT IE_ATTN_SEGMENT
 #define BLOCKS (IE_ATTN_SEGMENT / IE_KV_BLOCK) /* of a segment */
@@ -148,35 +148,32 @@ IE_MATH void add_values(query *const *at, int n, int w, float s[][SEGMENT], floa
             ie_store_f(at[i]->part.acc + d0 + 16 * j, acc[i][j]);
 }
 
-/* Up to four queries through blocks that all of them see, the number a constant where this is inlined. */
+/* Up to AT_ONCE queries through blocks that all of them see, the number a constant where this is inlined. */
 IE_MATH void blocks_update_n(query *const *at, int n, const block_run *r, int half, int64_t dim, float scale)
 {
     float s[AT_ONCE][SEGMENT], keep[AT_ONCE][BLOCKS];
+    const int pair = n > 4 ? 1 : 2, step = n > 4 ? DIM_STEP / 2 : DIM_STEP; /* sums that registers hold */
     int b = 0;
-    for (; b + 2 <= r->count; b += 2)
-        scores(at, n, r, b, 2, half, dim, scale, s);
+    for (; b + pair <= r->count; b += pair)
+        scores(at, n, r, b, pair, half, dim, scale, s);
     if (b < r->count)
         scores(at, n, r, b, 1, half, dim, scale, s);
     for (int i = 0; i < n; i++)
         weights(&at[i]->part, s[i], r->count, at[i]->start - r->base, at[i]->pos + 1 - r->base, keep[i]);
     int64_t d = 0;
-    for (; d + DIM_STEP <= dim; d += DIM_STEP)
-        add_values(at, n, DIM_STEP / 16, s, keep, r, half, dim, d);
+    for (; d + step <= dim; d += step)
+        add_values(at, n, step / 16, s, keep, r, half, dim, d);
     for (; d < dim; d += 16)
         add_values(at, n, 1, s, keep, r, half, dim, d);
 }
 
 static void blocks_update(query *const *at, int n, const block_run *r, int64_t dim, float scale)
 {
+#define CASES(k) \
+    case 2 * k: blocks_update_n(at, k, r, 0, dim, scale); break; \
+    case 2 * k + 1: blocks_update_n(at, k, r, 1, dim, scale); break;
     switch (2 * n + r->half) {
-    case 2: blocks_update_n(at, 1, r, 0, dim, scale); break;
-    case 3: blocks_update_n(at, 1, r, 1, dim, scale); break;
-    case 4: blocks_update_n(at, 2, r, 0, dim, scale); break;
-    case 5: blocks_update_n(at, 2, r, 1, dim, scale); break;
-    case 6: blocks_update_n(at, 3, r, 0, dim, scale); break;
-    case 7: blocks_update_n(at, 3, r, 1, dim, scale); break;
-    case 8: blocks_update_n(at, 4, r, 0, dim, scale); break;
-    default: blocks_update_n(at, 4, r, 1, dim, scale); break;
+        CASES(1) CASES(2) CASES(3) CASES(4) CASES(5) CASES(6) CASES(7) CASES(8)
     }
 }
 
