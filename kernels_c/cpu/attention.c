@@ -223,11 +223,26 @@ static block_run run_of(const cache_view *c, int64_t b, int64_t e)
     return r;
 }
 
+/* Many queries through block b, widened for all of them. Not inlined: few queries need no such place on the stack. */
+__attribute__((noinline)) static void widened_block(const cache_view *c, query *const *at, int held, int64_t b, float scale)
+{
+    const int64_t n = c->dim * IE_KV_BLOCK;
+    float k[IE_MAX_HEAD_DIM * IE_KV_BLOCK], v[IE_MAX_HEAD_DIM * IE_KV_BLOCK];
+    if (b < c->last) {
+        fetch(k_block(c, b + 1), n);
+        fetch(v_block(c, b + 1), n);
+    }
+    widen(k_block(c, b), k, n);
+    widen(v_block(c, b), v, n);
+    const block_run r = {.k = {k}, .v = {v}, .count = 1, .base = b * IE_KV_BLOCK};
+    for (int i = 0; i < held; i += AT_ONCE)
+        blocks_update(at + i, (int)ie_min(AT_ONCE, held - i), &r, c->dim, scale);
+}
+
 /* The blocks of segment seg into the queries' `part`. */
 static void segment(const cache_view *c, query *qs, int n, int64_t first, int64_t seg, float scale)
 {
-    const int64_t dim = c->dim, e = ie_min((seg + 1) * BLOCKS, c->last + 1);
-    float k[IE_MAX_HEAD_DIM * IE_KV_BLOCK], v[IE_MAX_HEAD_DIM * IE_KV_BLOCK];
+    const int64_t e = ie_min((seg + 1) * BLOCKS, c->last + 1);
     for (int64_t b = ie_max(seg * BLOCKS, first), next; b < e; b = next) {
         const uint32_t mask = seeing(qs, n, b);
         query *at[MAX_QUERIES];
@@ -236,23 +251,14 @@ static void segment(const cache_view *c, query *qs, int n, int64_t first, int64_
             if (mask >> i & 1)
                 at[held++] = &qs[i];
         next = b + 1;
-        if (n <= FEW) {
-            while (next < e && seeing(qs, n, next) == mask)
-                next++;
-            const block_run r = run_of(c, b, next);
-            for (int i = 0; i < held; i += AT_ONCE)
-                blocks_update(at + i, (int)ie_min(AT_ONCE, held - i), &r, dim, scale);
+        if (n > FEW) {
+            widened_block(c, at, held, b, scale);
             continue;
         }
-        if (b < c->last) {
-            fetch(k_block(c, b + 1), dim * IE_KV_BLOCK);
-            fetch(v_block(c, b + 1), dim * IE_KV_BLOCK);
-        }
-        widen(k_block(c, b), k, dim * IE_KV_BLOCK);
-        widen(v_block(c, b), v, dim * IE_KV_BLOCK);
-        const block_run r = {.k = {k}, .v = {v}, .count = 1, .base = b * IE_KV_BLOCK};
-        for (int i = 0; i < held; i += AT_ONCE)
-            blocks_update(at + i, (int)ie_min(AT_ONCE, held - i), &r, dim, scale);
+        while (next < e && seeing(qs, n, next) == mask)
+            next++;
+        const block_run r = run_of(c, b, next);
+        blocks_update(at, held, &r, c->dim, scale);
     }
 }
 
@@ -284,13 +290,35 @@ static void attend(const cache_view *c, query *qs, int n, int64_t first, int64_t
     }
 }
 
+#define PARTS 16 /* at a time: their factors are made in vectors, not one after the other */
+
+/* What `merge` does with each part in turn: the maxima first, then all factors, then the sums. */
 static void merge_parts(query *q, int64_t dim)
 {
     const int64_t slot = ie_attn_part_floats(dim), count = q->pos / SEGMENT - q->start / SEGMENT + 1;
-    for (int64_t i = 0; i < count; i++) {
-        float *acc = q->parts + i * slot;
-        const softmax_state part = {acc[slot - 2], acc[slot - 1], acc};
-        merge(&q->total, &part, dim);
+    softmax_state *t = &q->total;
+    for (int64_t first = 0; first < count; first += PARTS) {
+        const int n = (int)ie_min(PARTS, count - first);
+        const float *part = q->parts + first * slot;
+        float old[PARTS], new[PARTS];
+        for (int i = 0; i < PARTS; i++) {
+            const float pm = part[ie_min(i, n - 1) * slot + slot - 2], m = pm > t->m ? pm : t->m;
+            old[i] = t->m - m;
+            new[i] = pm - m;
+            t->m = m;
+        }
+        for (int i = 0; i < PARTS; i++)
+            old[i] = ie_exp(old[i]);
+        for (int i = 0; i < PARTS; i++)
+            new[i] = ie_exp(new[i]);
+        for (int i = 0; i < n; i++)
+            t->l = ie_fma(part[i * slot + slot - 1], new[i], t->l * old[i]);
+        for (int64_t d = 0; d < dim; d += 16) {
+            ie_f16 acc = ie_load_f(t->acc + d);
+            for (int i = 0; i < n; i++)
+                acc = ie_fma16(ie_load_f(part + i * slot + d), ie_splat(new[i]), acc * old[i]);
+            ie_store_f(t->acc + d, acc);
+        }
     }
 }
 
