@@ -17,7 +17,7 @@ from . import blocks, devices, weights
 from .blocks import mtp
 from .config import ModelConfig
 from .devices.base import Progress
-from .devices.cpu import read_bandwidth
+from .devices.cpu import partials_bytes, read_bandwidth
 from .errors import IeError, ResourceError
 from .gguf import GgufFile
 from .kv import BLOCK, BlockPool
@@ -80,8 +80,11 @@ class MemoryNeed:
 def memory_need(
     config: ModelConfig, weight_bytes: int, work_bytes: int, n_ctx: int, slots: int = STATE_SLOTS
 ) -> MemoryNeed:
-    """What a context of n_ctx tokens takes: KV in whole blocks, rotary tables counted as work, `slots` states."""
+    """What a context of n_ctx tokens takes: KV in whole blocks, `slots` states; rotary tables and the room for partial
+    results of attention are counted as work."""
     rope = sum(4 * r.n_rot * n_ctx for r in config.ropes)
+    heads = {layer.n_head for layer in config.layers if not layer.delta}
+    work_bytes += sum(partials_bytes(n, config.head_dim, n_ctx) for n in heads)
     kv = -(-n_ctx // BLOCK) * BLOCK * config.kv_bytes_per_token
     return MemoryNeed(weight_bytes, kv, work_bytes + rope, config.state_bytes(slots))
 
@@ -212,7 +215,7 @@ class Engine:
 
     def read_bandwidth(self) -> float:
         """Bytes per second with which the executor's threads read the weights now; 0 where that is not known."""
-        return float(getattr(self.executor, "read_bandwidth", float)())
+        return self.executor.read_bandwidth()
 
     # ---- sequences ----
 

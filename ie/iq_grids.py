@@ -210,39 +210,30 @@ CODED = ("IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S")
 
 def c_header() -> str:
     """The text of kernels_c/include/iq_grids.h: each grid as ``ie_grid_<name>[rows][columns]``."""
-    lines = [
-        "/* The lookup grids of the IQ tensor types. Written from ie/iq_grids.py (c_header): do not edit. */",
-        "#ifndef IE_IQ_GRIDS_H",
-        "#define IE_IQ_GRIDS_H",
-        "#include <stdint.h>",
-        "",
-    ]
+    lines = []
     for name in NAMES:
         values = grid(name)
-        lines.append(f"static const int8_t ie_grid_{name.lower()}[{values.shape[0]}][{values.shape[1]}] = {{")
-        per_line = 48 // values.shape[1]
-        for start in range(0, len(values), per_line):
-            rows = ("{" + ",".join(str(int(v)) for v in row) + "}" for row in values[start : start + per_line])
-            lines.append("    " + ", ".join(rows) + ",")
-        lines += ["};", ""]
-    lines.append("#endif")
-    return "\n".join(lines) + "\n"
+        rows = ["{" + ",".join(str(int(v)) for v in row) + "}" for row in values]
+        declared = f"int8_t ie_grid_{name.lower()}[{values.shape[0]}][{values.shape[1]}]"
+        lines += _table(declared, rows, 48 // values.shape[1])
+    return _header("IQ_GRIDS", "The lookup grids of the IQ tensor types. Written from ie/iq_grids.py (c_header)", lines)
 
 
 def codes_header() -> str:
     """The text of kernels_c/include/iq_codes.h: ``ie_codes_<name>[rows]`` of each grid that has them."""
-    lines = [
-        "/* Grids in 16 bits a row. Written from ie/iq_grids.py (codes_header), see `codes`; do not edit. */",
-        "#ifndef IE_IQ_CODES_H",
-        "#define IE_IQ_CODES_H",
-        "#include <stdint.h>",
-        "",
-    ]
+    lines = []
     for name in CODED:
-        words = codes(name)
-        lines.append(f"static const uint16_t ie_codes_{name.lower()}[{len(words)}] = {{")
-        for start in range(0, len(words), 16):
-            lines.append("    " + ", ".join(f"0x{int(w):04X}" for w in words[start : start + 16]) + ",")
-        lines += ["};", ""]
-    lines.append("#endif")
-    return "\n".join(lines) + "\n"
+        words = [f"0x{int(w):04X}" for w in codes(name)]
+        lines += _table(f"uint16_t ie_codes_{name.lower()}[{len(words)}]", words, 16)
+    return _header("IQ_CODES", "Grids in 16 bits a row. Written from ie/iq_grids.py (codes_header)", lines)
+
+
+def _table(declared: str, values: list[str], per_line: int) -> list[str]:
+    lines = ["    " + ", ".join(values[i : i + per_line]) + "," for i in range(0, len(values), per_line)]
+    return [f"static const {declared} = {{", *lines, "};", ""]
+
+
+def _header(guard: str, what: str, lines: list[str]) -> str:
+    name = f"IE_{guard}_H"
+    head = [f"/* {what}: do not edit. */", f"#ifndef {name}", f"#define {name}", "#include <stdint.h>", ""]
+    return "\n".join([*head, *lines, "#endif"]) + "\n"

@@ -24,6 +24,7 @@ from .base import Data, Item, Place, Progress, Q8Rows
 
 QUANTUM = 32  # values of a Q8 block
 CACHED = 64 << 20  # bytes that caches may hold
+SAMPLE = 256 << 20  # bytes whose reading tells the bandwidth
 UNITS = ((1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1))
 
 
@@ -120,10 +121,9 @@ class CpuExecutor:
             pos += size
 
     def _make_partials(self, n_ctx: int) -> None:
-        self.segments = -(-n_ctx // native.constant("attn_segment"))
+        self.segments = key_segments(n_ctx)
         self._partials = {
-            p: native.Memory(self.lib.ie_core_attn_parts_bytes(p.heads, p.dim, self.segments), "partial results")
-            for p in self._all.partials()
+            p: native.Memory(partials_bytes(p.heads, p.dim, n_ctx), "partial results") for p in self._all.partials()
         }
 
     # ---- binding ----
@@ -289,18 +289,20 @@ class CpuExecutor:
         return total
 
     def read_bandwidth(self) -> float:
-        """Bytes per second with which the threads read the weights now, doing nothing else: better of two readings.
+        """Bytes per second with which the threads read the weights, SAMPLE bytes of them at most, doing nothing else:
+        better of two readings.
 
         0 for weights that caches might hold. A machine that others use too gives more or less from second to second,
         so a share of the bandwidth means something only beside a reading of the same moment."""
         weights = self._memory["weights"]
         if weights.nbytes < CACHED:
             return 0.0
-        at = self.ffi.cast("void *", weights.address)
-        return weights.nbytes / min(float(self.lib.ie_read_seconds(self.pool, at, weights.nbytes)) for _ in range(2))
+        at, n = self.ffi.cast("void *", weights.address), min(weights.nbytes, SAMPLE)
+        return n / min(float(self.lib.ie_read_seconds(self.pool, at, n)) for _ in range(2))
 
     def memory(self) -> dict[str, int]:
         out = {name: m.nbytes for name, m in self._memory.items()}
+        out["partial results"] = sum(m.nbytes for m in self._partials.values())
         out["rotary tables"] = sum(t.nbytes for t in self._ropes)
         out["activations"] = self.arena.nbytes if self.arena else 0
         return out
@@ -320,7 +322,17 @@ def available_isas() -> list[str]:
     return [name for i, name in reversed(list(enumerate(native.ISAS))) if library.ie_isa_available(i)]
 
 
-def read_bandwidth(threads: int, nbytes: int = 256 << 20, rounds: int = 5) -> float:
+def key_segments(n_ctx: int) -> int:
+    """Segments of keys that a context has."""
+    return -(-n_ctx // native.constant("attn_segment"))
+
+
+def partials_bytes(heads: int, dim: int, n_ctx: int) -> int:
+    """Bytes where attention's results of single segments are kept (ie_attn_parts_bytes in core_laws/ie_core.h)."""
+    return int(native.lib()[1].ie_core_attn_parts_bytes(heads, dim, key_segments(n_ctx)))
+
+
+def read_bandwidth(threads: int, nbytes: int = SAMPLE, rounds: int = 5) -> float:
     """Bytes per second that `threads` threads read from memory together: best of `rounds` over `nbytes`."""
     ffi, library = native.lib()
     pool = library.ie_pool_create(threads, library.ie_isa_best())

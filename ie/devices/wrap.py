@@ -54,7 +54,7 @@ class WrappedExecutor:
         return self.inner.command_bytes(handle, rows, outs)
 
     def read_bandwidth(self) -> float:
-        return float(getattr(self.inner, "read_bandwidth", float)())
+        return self.inner.read_bandwidth()
 
     def memory(self) -> dict[str, int]:
         return self.inner.memory()

@@ -19,7 +19,6 @@
 
 #define MAX_QUERIES IE_ATTN_QUERIES
 #define AT_ONCE 8 /* queries: all that a tile of few rows mostly has */
-#define FEW 8     /* queries */
 #define DIM_STEP 64
 #define SEGMENT IE_ATTN_SEGMENT
 #define BLOCKS (IE_ATTN_SEGMENT / IE_KV_BLOCK) /* of a segment */
@@ -89,7 +88,7 @@ IE_MATH void scores(query *const *at, int n, const block_run *r, int b, int pair
  * summed before block b. A loop for each thing, so that only the maxima and the sums of 32 wait for one another. */
 IE_MATH void weights(softmax_state *st, float *s, int count, int64_t lo, int64_t hi, float *keep)
 {
-    float m[BLOCKS + 1], sum[BLOCKS], fall[16];
+    float m[BLOCKS + 1], sum[BLOCKS];
     if (lo > 0 || hi < count * IE_KV_BLOCK)
         for (int64_t i = 0; i < count * IE_KV_BLOCK; i++)
             s[i] = i >= lo && i < hi ? s[i] : -__builtin_inff();
@@ -106,27 +105,25 @@ IE_MATH void weights(softmax_state *st, float *s, int count, int64_t lo, int64_t
             w[i] = ie_exp(w[i] - m[b + 1]);
         sum[b] = ie_sum16(ie_load_f(w) + ie_load_f(w + 16));
     }
-    for (int b = 0; b < 16; b++)
-        fall[b] = b < count ? m[b] - m[b + 1] : 0.0f;
-    for (int b = 0; b < 16; b++)
-        fall[b] = ie_exp(fall[b]);
-    for (int b = 0; b < count; b++) {
-        keep[b] = fall[b];
+    for (int b = 0; b < BLOCKS; b++) /* all, so that they are one vector; but a single one is not worth it */
+        keep[b] = b < count ? m[b] - m[b + 1] : 0.0f;
+    for (int b = 0; b < (count == 1 ? 1 : BLOCKS); b++)
+        keep[b] = ie_exp(keep[b]);
+    for (int b = 0; b < count; b++)
         st->l = ie_fma(st->l, keep[b], sum[b]);
-    }
     st->m = m[count];
 }
 
 /* For each block: acc = acc * keep, then + weight[slot] * V[slot], slots ascending, for columns [d0, d0 + 16 w). */
-IE_MATH void add_values(query *const *at, int n, int w, float s[][SEGMENT], float keep[][BLOCKS], const block_run *r, int half,
-                        int64_t dim, int64_t d0)
+IE_MATH void add_values(query *const *at, int n, int w, float s[][SEGMENT], float keep[][BLOCKS], const block_run *r, int count,
+                        int half, int64_t dim, int64_t d0)
 {
     ie_f16 acc[AT_ONCE][DIM_STEP / 16];
     for (int i = 0; i < n; i++)
         for (int j = 0; j < w; j++)
             acc[i][j] = ie_load_f(at[i]->part.acc + d0 + 16 * j);
-    for (int b = 0; b < r->count; b++) {
-        const void *v = r->v[b], *later = r->later[r->count + b];
+    for (int b = 0; b < count; b++) {
+        const void *v = r->v[b], *later = r->later[count + b];
         for (int i = 0; i < n; i++)
             for (int j = 0; j < w; j++)
                 acc[i][j] *= keep[i][b];
@@ -153,18 +150,19 @@ IE_MATH void blocks_update_n(query *const *at, int n, const block_run *r, int ha
 {
     float s[AT_ONCE][SEGMENT], keep[AT_ONCE][BLOCKS];
     const int pair = n > 4 ? 1 : 2, step = n > 4 ? DIM_STEP / 2 : DIM_STEP; /* sums that registers hold */
+    const int count = half ? r->count : 1; /* a constant where a block was widened */
     int b = 0;
-    for (; b + pair <= r->count; b += pair)
+    for (; b + pair <= count; b += pair)
         scores(at, n, r, b, pair, half, dim, scale, s);
-    if (b < r->count)
+    if (b < count)
         scores(at, n, r, b, 1, half, dim, scale, s);
     for (int i = 0; i < n; i++)
-        weights(&at[i]->part, s[i], r->count, at[i]->start - r->base, at[i]->pos + 1 - r->base, keep[i]);
+        weights(&at[i]->part, s[i], count, at[i]->start - r->base, at[i]->pos + 1 - r->base, keep[i]);
     int64_t d = 0;
     for (; d + step <= dim; d += step)
-        add_values(at, n, step / 16, s, keep, r, half, dim, d);
+        add_values(at, n, step / 16, s, keep, r, count, half, dim, d);
     for (; d < dim; d += 16)
-        add_values(at, n, 1, s, keep, r, half, dim, d);
+        add_values(at, n, 1, s, keep, r, count, half, dim, d);
 }
 
 static void blocks_update(query *const *at, int n, const block_run *r, int64_t dim, float scale)
@@ -251,7 +249,7 @@ static void segment(const cache_view *c, query *qs, int n, int64_t first, int64_
             if (mask >> i & 1)
                 at[held++] = &qs[i];
         next = b + 1;
-        if (n > FEW) {
+        if (n > AT_ONCE) {
             widened_block(c, at, held, b, scale);
             continue;
         }

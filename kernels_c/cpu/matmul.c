@@ -136,7 +136,7 @@ IE_MATH void run_rows(const ie_product *a, const uint8_t *const *x, ie_f16 *sum,
     add_runs(sum, &r, x, place_of(k, a->first / IE_BLOCK + b * kd.subs + s), n, kd);
 }
 
-#define AHEAD 8192 /* bytes. 4 and 16 KB are slower by 3 to 15 %, fetching into the second level only by 10 to 30 % */
+#define AHEAD 8192 /* bytes; see docs/performance.md for what was tried */
 
 /* Part s of `parts` of what comes AHEAD bytes after this tile: further ahead than the hardware looks, and not all at
  * once, which would fill the queue of lines under way and stall. */

@@ -1,8 +1,8 @@
 /* pool.c: worker threads that spin briefly, then sleep on a futex; and page allocation.
  *
  * A waiting thread spins for a fifth of a millisecond, which covers the gaps between two stages of a step and between
- * two steps (waking a sleeper costs some 50 us), and sleeps after that: an idle process uses no processor, and a thread whose core is taken by another
- * process does not make the others burn theirs. */
+ * two steps (waking a sleeper costs some 50 us), and sleeps after that: an idle process uses no processor, and a thread
+ * whose core is taken by another process does not make the others burn theirs. */
 #define _GNU_SOURCE
 #include "pool.h"
 
@@ -50,7 +50,7 @@ static inline void relax(void)
 #endif
 }
 
-static int64_t nanoseconds(void)
+int64_t ie_nanoseconds(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -68,8 +68,8 @@ uint32_t ie_event_wait(ie_event *e, uint32_t seen)
                 return now;
             relax();
         }
-        until = until ? until : nanoseconds() + SPIN_NS;
-    } while (nanoseconds() < until);
+        until = until ? until : ie_nanoseconds() + SPIN_NS;
+    } while (ie_nanoseconds() < until);
     atomic_fetch_add(&e->sleepers, 1);
     while ((now = atomic_load(&e->value)) == seen)
         syscall(SYS_futex, &e->value, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0); /* rechecks the value itself */

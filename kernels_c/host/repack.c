@@ -9,7 +9,6 @@
 
 #include <stdatomic.h>
 #include <string.h>
-#include <time.h>
 
 typedef struct { int layout; const uint8_t *src; uint8_t *dst; int64_t rows, k; int threads; } job;
 
@@ -180,19 +179,12 @@ static void read_thread(void *arg, int thread)
     atomic_fetch_add(&r->sum, sum);
 }
 
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 double ie_read_seconds(ie_pool *pool, const void *p, int64_t bytes)
 {
     reading r = {.data = p, .words = bytes / 8, .threads = ie_pool_threads(pool)};
-    const double t = seconds();
+    const int64_t begin = ie_nanoseconds();
     ie_pool_run(pool, read_thread, &r, 1);
-    return seconds() - t;
+    return 1e-9 * (double)(ie_nanoseconds() - begin);
 }
 
 double ie_read_bandwidth(ie_pool *pool, int64_t bytes, int rounds)

@@ -9,7 +9,6 @@
 #include "pool.h"
 
 #include <stdatomic.h>
-#include <time.h>
 
 #define DECLARE(isa, id) extern const ie_kernel ie_kernels_##isa[IE_OP_COUNT];
 IE_EACH_ISA(DECLARE)
@@ -36,13 +35,6 @@ typedef struct {
     ie_event progress;  /* the stage at work; all before it are done */
 } walk;
 
-static int64_t nanoseconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static stage_line *line_of(const walk *w, int s) { return &w->lines[(int64_t)s * (w->threads + 1)]; }
 
 static int64_t tiles_of(const walk *w, const ie_cmd *cmd, int skip)
@@ -55,7 +47,7 @@ static void advance(walk *w, int s)
 {
     for (;;) {
         if (w->clock && s >= 0)
-            w->clock[s + 1] = nanoseconds();
+            w->clock[s + 1] = ie_nanoseconds();
         if (++s >= w->n_stages)
             break;
         stage_line *next = line_of(w, s);
@@ -162,7 +154,7 @@ int ie_run_timed(ie_pool *pool, const ie_program *program, uint64_t step, int64_
     if (!w.lines)
         return -1;
     if (clock)
-        clock[0] = nanoseconds();
+        clock[0] = ie_nanoseconds();
     advance(&w, -1);
     ie_pool_run(pool, walk_thread, &w, 0);
     return 0;
