@@ -24,10 +24,10 @@ DRAFT_MODEL = $(firstword $(wildcard tiny_models/trained/*.gguf))
 export DRAFT_PROMPT ?= def read_table(path, separator=","):
 override DRAFT_PROMPT := $(value DRAFT_PROMPT)
 
-.PHONY: help setup run demo-draft test test-models bench check docs wheel clean distclean
+.PHONY: help setup run demo-draft test test-models test-aarch64 bench check docs wheel clean distclean
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z-]*\):[^#]*##  *\(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do printf '%-20s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z0-9-]*\):[^#]*##  *\(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do printf '%-20s %s\n' "$$name" "$$text"; done
 	@echo
 	@echo '  PYTHON=/path/to/python3   the interpreter for .venv (3.11 or newer)'
 	@echo '  PROMPT="..." MODEL=...    what "make run" asks, and whom (scripts/fetch_model.py --list)'
@@ -52,6 +52,10 @@ test-models: setup  ## tests with downloaded models and vocabularies (0.9 GB)
 	@$(PY) scripts/fetch_model.py --all >/dev/null
 	@$(PY) scripts/fetch_vocabs.py >/dev/null
 	@$(PY) -m pytest -q -rP -m model $(TESTS)
+
+test-aarch64: setup  ## the kernels for aarch64 under qemu-user (compiles them first)
+	@$(STEP) "building for aarch64" kernels-aarch64 $(PY) scripts/build_kernels.py --target aarch64 --program tests/cpu/replay.c
+	@$(PY) -m pytest -q tests/cpu/test_aarch64.py $(TESTS)
 
 bench: setup  ## measure the model's speed here, and keep the result in benchmarks/
 	@$(PY) scripts/bench.py "$$($(PY) scripts/fetch_model.py $(MODEL))" $(BENCH)

@@ -66,6 +66,22 @@ IE_FN uint32_t ie_spread_bits(uint32_t bits)
     return out;
 }
 
+/* Formats whose codes index a grid. Bit 0 of a lane's group of `width` bits in a plane, counted from the field's start: the
+ * groups of all lanes stand side by side. Four sign bits a lane make a byte mask of 16 words, two bits a lane one of 32 half-words. */
+IE_FN int64_t ie_plane_bit(int64_t plane, int64_t lane, int64_t width) { return (plane * IE_LANES + lane) * width; }
+/* Index bytes 0, 1, 2, 3 of a word become 0, 2, 1, 3: shifted right by 8 i, its half-words end in bytes 2i and 2i + 1. */
+IE_FN uint32_t ie_pair_bytes(uint32_t word) { return (word & 0xFF0000FFu) | (word >> 8 & 0xFF00u) | (word & 0xFF00u) << 8; }
+/* The same for the four bits of every nibble. */
+IE_FN uint32_t ie_pair_bits(uint32_t bits) { return (bits & 0x99999999u) | (bits >> 1 & 0x22222222u) | (bits & 0x22222222u) << 1; }
+/* Four codes of 7 bits, then 4 bits: byte l takes code l, and on top bit l of the 4. A permutation of the 32 bits. */
+IE_FN uint32_t ie_sign_bytes(uint32_t a)
+{
+    uint32_t out = 0;
+    for (int l = 0; l < 4; l++)
+        out |= ((a >> (7 * l) & 127u) | (a >> (28 + l) & 1u) << 7) << (8 * l);
+    return out;
+}
+
 /* Sum of four products: unsigned bytes of a times signed bytes of b. |result| <= 4 * 255 * 128. */
 IE_FN int32_t ie_dot4_us(uint32_t a, uint32_t b)
 {
@@ -134,18 +150,35 @@ IE_FN int64_t ie_geom_experts(int64_t rows, int64_t y_cols, int64_t route_cols)
     return rows * used * ie_groups(y_cols / used);
 }
 IE_FN int64_t ie_geom_heads(int64_t rows, int64_t heads) { return rows * heads; }
-/* Attention: a tile has at most IE_ATTN_QUERIES queries of one KV head: some rows and some of the head's query heads. With
- * a single KV head its query heads are dealt out over four tiles, so that one row keeps several threads busy. */
+/* Attention: a tile has at most IE_ATTN_QUERIES queries of one KV head: some rows and some of the head's query heads. In
+ * a step of few rows it has one of IE_ATTN_SHARES shares of the keys besides. With one segment of keys and few KV heads
+ * its query heads are dealt out instead, over at most four shares, so that one row keeps several threads busy. */
 #define IE_ATTN_QUERIES 32
-IE_FN int64_t ie_attn_heads(int64_t group, int64_t kv_heads)
+#define IE_ATTN_SHARES 8
+IE_FN int64_t ie_attn_shares(int64_t rows) { return rows <= IE_MAX_DECODE_ROWS ? IE_ATTN_SHARES : 1; }
+IE_FN int64_t ie_attn_heads(int64_t group, int64_t kv_heads, int64_t rows)
 {
-    return ie_min(IE_ATTN_QUERIES, kv_heads > 1 ? group : ie_div_up(group, 4));
+    return ie_min(IE_ATTN_QUERIES, kv_heads > 1 || rows <= IE_MAX_DECODE_ROWS ? group : ie_div_up(group, 4));
 }
+IE_FN int64_t ie_attn_ways(int64_t heads, int64_t kv_heads) { return kv_heads > 1 ? 1 : ie_min(4, heads); }
 IE_FN int64_t ie_attn_rows(int64_t heads) { return ie_min(8, ie_max(1, IE_ATTN_QUERIES / heads)); }
 IE_FN int64_t ie_geom_attention(int64_t rows, int64_t heads, int64_t kv_heads)
 {
-    const int64_t group = heads / kv_heads, some = ie_attn_heads(group, kv_heads);
-    return ie_div_up(rows, ie_attn_rows(some)) * kv_heads * ie_div_up(group, some);
+    const int64_t group = heads / kv_heads, some = ie_attn_heads(group, kv_heads, rows);
+    return ie_div_up(rows, ie_attn_rows(some)) * kv_heads * ie_div_up(group, some) * ie_attn_shares(rows);
+}
+
+/* Results of segments, kept until all of a row's are there: a counter of 64 bytes for each tile, then for each row, head
+ * and segment the values, the maximum and the sum. */
+IE_FN int64_t ie_attn_part_floats(int64_t dim) { return ie_align_up(dim, 16) + 16; }
+IE_FN int64_t ie_attn_counters(int64_t heads) { return 16 * IE_MAX_DECODE_ROWS * heads; } /* in floats; at most a tile a row and head */
+IE_FN int64_t ie_attn_part_offset(int64_t row, int64_t head, int64_t heads, int64_t dim, int64_t segments)
+{
+    return ie_attn_counters(heads) + (row * heads + head) * segments * ie_attn_part_floats(dim);
+}
+IE_FN int64_t ie_attn_parts_bytes(int64_t heads, int64_t dim, int64_t segments)
+{
+    return 4 * ie_attn_part_offset(IE_MAX_DECODE_ROWS, 0, heads, dim, segments);
 }
 
 /* ---- work accounting: bytes that must move and floating-point operations ---- */

@@ -1,7 +1,7 @@
 """How fast a model reads prompts and generates: the measurements of llama-bench.
 
 Owns: which tests a command line asks for, what is inside and outside of the time, and the statistics. Works on anything
-that has the engine's `new_sequence` and `forward`. Does not own the engine's opening or any wording of results.
+that has the engine's `new_sequence`, `forward` and `verify`. Does not own opening the engine or any wording of results.
 
 A test of P prompt tokens and N generated ones after D tokens of depth: the depth is fed untimed; then P random ids are
 fed, with logits for the last alone, and N times one random id, with its logits. Nothing is sampled or tokenised. The
@@ -13,11 +13,13 @@ is fed untimed, and the model's own likeliest tokens continue it, N of them, wha
 
 from __future__ import annotations
 
+import itertools
 import math
+import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -26,7 +28,13 @@ from .generate import generate
 from .sample import Sampler, SamplerParams
 
 if TYPE_CHECKING:
-    from .ppl import Model
+    from . import ppl
+
+    class Model(ppl.Model, Protocol):
+        """What is measured."""
+
+        def verify(self, seq: Any, tokens: Sequence[int]) -> np.ndarray: ...
+
 
 TEXT = """\
 def read_table(path, separator=","):
@@ -89,6 +97,7 @@ class Samples:
     test: Case
     ns: tuple[int, ...]
     drafts: DraftStats | None = None  # of all repetitions
+    bandwidths: tuple[float, ...] = ()  # bytes/s read around each repetition; none where that is not known
 
     @property
     def rates(self) -> tuple[float, ...]:
@@ -114,6 +123,14 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
     return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
+def bandwidth_share(samples: Samples, weight_bytes: int) -> float | None:
+    """Rate of reading weights in generation over the bandwidth of the same moment, the median of the repetitions."""
+    if not samples.bandwidths or weight_rate(samples, weight_bytes) is None:
+        return None
+    shares = (weight_bytes * rate / have for rate, have in zip(samples.rates, samples.bandwidths, strict=True))
+    return statistics.median(shares)
+
+
 def weight_rate(samples: Samples, weight_bytes: int) -> float | None:
     """Bytes of weights read in a second of generation; None where prompt tokens or drafts are part of the time."""
     return None if samples.test.n_prompt or samples.drafts else weight_bytes * samples.rate[0]
@@ -128,8 +145,11 @@ def measure(
     bos: int | None = None,
     seed: int = 0,
     clock: Callable[[], int] = time.perf_counter_ns,
+    bandwidth: Callable[[], float] | None = None,
 ) -> Samples:
-    """Times one test. `bos` begins prompt and generation where the model's texts begin with it; `clock` gives ns."""
+    """Times one test. `bos` begins prompt and generation where the model's texts begin with it; `clock` gives ns.
+
+    `bandwidth` measures the memory, before and after each repetition."""
     rng = np.random.default_rng(seed)
 
     def ids(n: int) -> list[int]:
@@ -141,14 +161,17 @@ def measure(
     try:
         if warmup:
             _feed(model, seq, ids(test.n_prompt), ids(min(1, test.n_gen)))
-        taken = []
+        taken: list[int] = []
+        read = [bandwidth() if bandwidth else 0.0]
         for _ in range(repetitions):
             _rewind(model, seq, depth)
             prompt, generated = ids(test.n_prompt), ids(test.n_gen)
             begin = clock()
             _feed(model, seq, prompt, generated)
             taken.append(max(1, clock() - begin))
-        return Samples(test, tuple(taken))
+            read.append(bandwidth() if bandwidth else 0.0)
+        around = tuple((a + b) / 2 for a, b in itertools.pairwise(read)) if all(read) else ()
+        return Samples(test, tuple(taken), bandwidths=around)
     finally:
         seq.close()
 
@@ -192,7 +215,7 @@ def _feed(model: Model, seq: Any, prompt: list[int], generated: list[int]) -> No
     if prompt:
         model.forward(seq, prompt, "last")
     for token in generated:
-        model.forward(seq, [token], "last")
+        model.verify(seq, [token])  # as generation does it
 
 
 def _rewind(model: Model, seq: Any, depth: list[int]) -> None:

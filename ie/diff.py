@@ -283,6 +283,10 @@ class DiffExecutor:
     def command_bytes(self, handle: int, rows: int, outs: int) -> int:
         return self.a.command_bytes(self._handles[handle][0], rows, outs)
 
+    def read_bandwidth(self) -> float:
+        """Not known: a step that is compared says nothing of the speed of either."""
+        return 0.0
+
     def memory(self) -> dict[str, int]:
         """Bytes of both."""
         both = [(name, e.memory()) for name, e in zip(self.names, (self.a, self.b), strict=True)]

@@ -7,19 +7,17 @@ or the generation loop (see `generate`).
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from . import blocks, devices, paths, weights
+from . import blocks, devices, weights
 from .blocks import mtp
 from .config import ModelConfig
 from .devices.base import Progress
-from .devices.cpu import read_bandwidth
+from .devices.cpu import partials_bytes, read_bandwidth
 from .errors import IeError, ResourceError
 from .gguf import GgufFile
 from .kv import BLOCK, BlockPool
@@ -82,8 +80,11 @@ class MemoryNeed:
 def memory_need(
     config: ModelConfig, weight_bytes: int, work_bytes: int, n_ctx: int, slots: int = STATE_SLOTS
 ) -> MemoryNeed:
-    """What a context of n_ctx tokens takes: KV in whole blocks, rotary tables counted as work, `slots` states."""
+    """What a context of n_ctx tokens takes: KV in whole blocks, `slots` states; rotary tables and the room for partial
+    results of attention are counted as work."""
     rope = sum(4 * r.n_rot * n_ctx for r in config.ropes)
+    heads = {layer.n_head for layer in config.layers if not layer.delta}
+    work_bytes += sum(partials_bytes(n, config.head_dim, n_ctx) for n in heads)
     kv = -(-n_ctx // BLOCK) * BLOCK * config.kv_bytes_per_token
     return MemoryNeed(weight_bytes, kv, work_bytes + rope, config.state_bytes(slots))
 
@@ -211,6 +212,10 @@ class Engine:
     @property
     def n_vocab(self) -> int:
         return self.config.n_vocab
+
+    def read_bandwidth(self) -> float:
+        """Bytes per second with which the executor's threads read the weights now; 0 where that is not known."""
+        return self.executor.read_bandwidth()
 
     # ---- sequences ----
 
@@ -357,28 +362,5 @@ class _Sequence(KvSequence):
 
 
 def measured_bandwidth(threads: int | None = None) -> float:
-    """Bytes per second that this machine reads from memory with `threads` threads (default: one a core).
-
-    Measured once and kept in the cache directory by machine and thread count; measured again when that file is gone.
-    """
-    machine = this_machine()
-    n = resolve_threads(threads or 0, machine.cores)
-    path = paths.cache_dir() / "bandwidth.json"
-    key = f"{machine.cpu_name}, {machine.cores} cores, {n} threads"
-    known: dict[str, float] = {}
-    try:
-        loaded = json.loads(path.read_text(encoding="utf8"))
-        known = {str(k): float(v) for k, v in loaded.items()}
-    except (OSError, ValueError, AttributeError, TypeError):
-        pass  # absent or not ours: measured and written anew
-    if known.get(key, 0.0) > 0.0:
-        return known[key]
-    known[key] = read_bandwidth(n)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(f".{os.getpid()}.part")
-        part.write_text(json.dumps(known, indent=1), encoding="utf8")
-        part.replace(path)
-    except OSError:
-        pass  # a cache that cannot be written costs a measurement next time, nothing else
-    return known[key]
+    """Bytes per second that this machine now reads from memory with `threads` threads (default: one a core)."""
+    return read_bandwidth(resolve_threads(threads or 0, this_machine().cores))

@@ -54,7 +54,9 @@ class Field:
 
     Element e of lane r stands at (e * lanes + r) * unit inside the tile's field, so that one load gives the same
     element of all lanes. ``transform``: copy; bias (sign bit of each byte flipped: code + 128); spread (bit 4w + b
-    of a 32-bit word moves to bit 8b + w, see ie_spread_bits in core_laws/ie_core.h).
+    of a 32-bit word moves to bit 8b + w, see ie_spread_bits in core_laws/ie_core.h). nibbles and pairs make planes, in
+    which 4 or 2 bits of each of the lanes stand side by side (ie_plane_bit): of byte e, the low nibble is in plane e
+    and the high one in plane count + e; the four pairs of bits, lowest first, are in planes 4e … 4e + 3.
     """
 
     name: str
@@ -70,7 +72,8 @@ class Layout:
 
     The tiles of one row group follow each other in ascending K, the groups in ascending row; rows that do not fill
     the last group are zero bytes. A layout takes as many bytes as the file format it comes from. Without fields
-    (``rows`` 1) it is the file format itself. ``activation``: what the matrix product reads, q8 or f32.
+    (``rows`` 1) it is the file format itself. ``activation``: what the matrix product reads, q8 or f32. ``arranged``:
+    the bits of a block are permuted before the fields are taken from it (ie/repack.py says how).
     """
 
     id: int
@@ -81,6 +84,7 @@ class Layout:
     fields: tuple[Field, ...] = ()
     rows: int = 16
     activation: str = "q8"
+    arranged: bool = False
 
     @property
     def size(self) -> int:
@@ -158,6 +162,18 @@ def _words(name: str, source: int, count: int, transform: str = "copy") -> Field
     return Field(name, source, 4, count, transform)
 
 
+def _grid_layout(id_: int, name: str, size: int, indices: int, scales: int = 0, high: int = 0) -> Layout:
+    """A layout of blocks of 256 that index a grid: d, words of index bytes, signs, then words of scales and bytes of
+    the indices' higher bits where a format has them."""
+    signs = 2 + 4 * indices
+    fields = [_half("d", 0), _words("q", 2, indices), Field("g", signs, 1, 32, "nibbles")]
+    if scales:
+        fields.append(_words("s", signs + 32, scales))
+    if high:
+        fields.append(Field("h", signs + 32 + 4 * scales, 1, high, "pairs"))
+    return Layout(id_, f"{name.lower()}x16", name, 256, size, tuple(fields), arranged=True)
+
+
 # Codes stand in 4-byte words, one lane a row: one 64-byte load gives a dot4 operand for each of 16 rows.
 LAYOUTS: tuple[Layout, ...] = (
     Layout(1, "q4_1x16", "Q4_1", 32, 20, (_half("d", 0), _half("m", 2), _words("q", 4, 4))),
@@ -194,6 +210,11 @@ LAYOUTS: tuple[Layout, ...] = (
         16, "q3_kx16", "Q3_K", 256, 110,
         (_half("d", 108), _words("s", 96, 3), _words("h", 0, 8), _words("q", 32, 16)),
     ),
+    _grid_layout(17, "IQ2_XXS", 66, 8),
+    _grid_layout(18, "IQ2_XS", 74, 8, scales=1, high=4),
+    _grid_layout(19, "IQ2_S", 82, 8, scales=2, high=8),
+    _grid_layout(20, "IQ3_XXS", 98, 16),
+    _grid_layout(21, "IQ3_S", 110, 16, scales=1, high=8),
 )  # fmt: skip
 
 ROWS_LAYOUT = 128
@@ -280,9 +301,9 @@ def c_header() -> str:
         f"#define IE_L_ROWS {ROWS_LAYOUT} /* ids from here on: a file format kept as it is, its id added */",
         "",
         "/* how a lane's fields come from its file block; unit 0 ends the list */",
-        "enum { IE_FIELD_COPY, IE_FIELD_BIAS, IE_FIELD_SPREAD };",
+        "enum { IE_FIELD_COPY, IE_FIELD_BIAS, IE_FIELD_SPREAD, IE_FIELD_NIBBLES, IE_FIELD_PAIRS };",
         "typedef struct { uint16_t source, offset; uint8_t unit, count, transform; } ie_field;",
-        f"typedef struct {{ uint16_t block, size; ie_field field[{most + 1}]; }} ie_layout_row;",
+        f"typedef struct {{ uint16_t block, size, arranged; ie_field field[{most + 1}]; }} ie_layout_row;",
         "static const ie_layout_row ie_layouts[IE_L_COUNT] = {",
     ]
     for layout in LAYOUTS:
@@ -290,7 +311,8 @@ def c_header() -> str:
             f"{{{f.source}, {layout.offset(f.name)}, {f.unit}, {f.count}, IE_FIELD_{f.transform.upper()}}}"
             for f in layout.fields
         )
-        lines.append(f"    [IE_L_{layout.name.upper()}] = {{{layout.block}, {layout.size}, {{{fields}}}}},")
+        facts = f"{layout.block}, {layout.size}, {int(layout.arranged)}"
+        lines.append(f"    [IE_L_{layout.name.upper()}] = {{{facts}, {{{fields}}}}},")
     lines.append("};")
     lines += ["", "#endif"]
     return "\n".join(lines) + "\n"

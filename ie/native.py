@@ -16,8 +16,8 @@ import numpy as np
 from .errors import DeviceError, ResourceError
 
 LIB_DIR = Path(__file__).resolve().parent / "lib"
-ISAS = ("portable", "avx2", "avx512")
-"""Instruction sets by their id in kernels_c/host/host.h, worst to best."""
+ISAS = ("portable", "avx2", "avxvnni", "avx512", "neon", "i8mm")
+"""Instruction sets by their id in kernels_c/host/host.h, worst to best within an architecture."""
 
 
 @functools.cache

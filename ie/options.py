@@ -34,7 +34,7 @@ DRAFTERS = ("auto", "mtp", "mtp+lookup", "lookup")
 DRAFTS = (*(str(n) for n in range(16)), "auto")
 AUTO_DEPTH = 7
 """Most drafts of the MTP block in a step when --draft is auto."""
-CPU_ISAS = ("auto", "avx512", "avx2", "portable")
+CPU_ISAS = ("auto", "avx512", "avxvnni", "avx2", "i8mm", "neon", "portable")
 MAX_AUTO_CONTEXT = 8192
 
 

@@ -13,7 +13,7 @@ from .errors import ResourceError
 
 
 def cache_dir() -> Path:
-    """The folder for downloaded models, measured facts and the conversation history; it may not exist yet.
+    """The folder for downloaded models and the conversation history; it may not exist yet.
 
     IE_CACHE if set, else XDG_CACHE_HOME/ie, else ~/.cache/ie. A relative XDG_CACHE_HOME is ignored, as the XDG
     base directory specification asks. ResourceError when neither is set and there is no home directory.

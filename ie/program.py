@@ -112,6 +112,14 @@ class Cache:
 
 
 @dataclass(frozen=True)
+class Partials:
+    """Memory where the threads that share a row's keys leave their results: `heads` query heads of `dim` values."""
+
+    heads: int
+    dim: int
+
+
+@dataclass(frozen=True)
 class State:
     """F32 memory that a layer keeps from step to step, `shape` for each sequence."""
 
@@ -201,6 +209,10 @@ class Program:
         """Every KV pool, in order of first use."""
         return tuple(dict.fromkeys(v for c in self.commands for v in c.args.values() if isinstance(v, Cache)))
 
+    def partials(self) -> tuple[Partials, ...]:
+        """Every room for partial results, in order of first use."""
+        return tuple(dict.fromkeys(v for c in self.commands for v in c.args.values() if isinstance(v, Partials)))
+
     def stage_starts(self) -> list[int]:
         """Index of the first command of each stage, and the number of commands at the end."""
         starts = [i for i, s in enumerate(self.stage) if i == 0 or s != self.stage[i - 1]]
@@ -234,11 +246,13 @@ def accesses(commands: tuple[Command, ...]) -> list[Access]:
             value = c.args.get(arg.name)
             if isinstance(value, View):
                 lo, hi = value.offset, value.offset + value.cols
-            elif isinstance(value, Cache | State):
+            elif isinstance(value, Cache | State | Partials):
                 lo, hi = 0, 1
             else:
                 continue
-            space = value.buffer if isinstance(value, View) else (value.layer, value.which)
+            space: Any = value
+            if not isinstance(value, Partials):
+                space = value.buffer if isinstance(value, View) else (value.layer, value.which)
             out += [Access(i, space, lo, hi, mode == "w") for mode in arg.access]
     return out
 
@@ -430,6 +444,7 @@ __all__ = [
     "Cache",
     "Command",
     "Matrix",
+    "Partials",
     "Program",
     "RopeTable",
     "State",

@@ -17,7 +17,7 @@ from .devices import Executor
 from .devices.wrap import WrappedExecutor
 from .diff import left_out, live
 from .ops.table import COMMAND_BYTES
-from .program import Matrix, Program, Table, View, pack
+from .program import Matrix, Partials, Program, Table, View, pack
 from .step import StepInputs
 
 COLUMNS = ("step", "phase", "rows", "command", "op", "layer", "groups", "bytes", "flops", "microseconds")
@@ -34,7 +34,7 @@ def _shapes_only(value: Any) -> tuple[Any, ...]:
             return 0, 0, cols
         case Matrix(k=k, layout=layout):
             return 0, layout.id, layout.size, k // layout.block, layout.rows
-        case Table():
+        case Table() | Partials():
             return 0, 0, 0
     return (0,)
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compiles kernels_c into libie_cpu.so with the clang of the `ziglang` wheel.
 
-    python scripts/build_kernels.py [--out DIR] [--target x86_64|aarch64] [--force]
+    python scripts/build_kernels.py [--out DIR] [--target x86_64|aarch64] [--force] [--program FILE]
 
 CPU kernels are compiled once per instruction set, host code once. Objects are kept in build/ by the hash of
 their text, their headers and their flags, so an unchanged file costs nothing. Linked against an old glibc:
@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 KERNELS = ROOT / "kernels_c"
 BUILD = ROOT / "build" / "obj"
 GLIBC = "2.17"
+HOST = platform.machine()
 
 CFLAGS = (
     "-std=gnu11 -O3 -fPIC -ffp-contract=off -fno-math-errno -fno-trapping-math -fvisibility=hidden "
@@ -35,9 +36,14 @@ ISAS = {
     "x86_64": {
         "portable": "-march=x86_64",
         "avx2": "-march=x86_64_v3",
+        "avxvnni": "-march=x86_64_v3+avxvnni",
         "avx512": "-march=x86_64_v4+avx512vnni -mprefer-vector-width=512",
     },
-    "aarch64": {"portable": "-mcpu=generic"},
+    "aarch64": {
+        "portable": "-mcpu=generic",
+        "neon": "-mcpu=generic+dotprod",
+        "i8mm": "-mcpu=generic+dotprod+i8mm",
+    },
 }
 
 
@@ -84,13 +90,53 @@ def zig(*args: str) -> None:
         raise BuildError(f"{' '.join(cmd)}\n{text}{hint}")
 
 
-def compile_unit(unit: Unit, target: str, common: bytes) -> Path:
-    flags = [*CFLAGS, "-target", target, *unit.flags]
+def target_of(arch: str) -> str:
+    return f"{arch}-linux-gnu.{GLIBC}"
+
+
+def object_of(unit: Unit, arch: str, headers: bytes) -> tuple[Path, list[str]]:
+    """Where an object is kept, by what it is made of, and the flags that make it."""
+    flags = [*CFLAGS, "-target", target_of(arch), *unit.flags]
+    common = headers + target_of(arch).encode()
     key = hashlib.sha256(common + unit.source.read_bytes() + " ".join(flags).encode()).hexdigest()[:24]
-    out = BUILD / f"{unit.name}-{key}.o"
+    return BUILD / f"{unit.name}-{key}.o", flags
+
+
+def compile_unit(unit: Unit, arch: str, headers: bytes) -> Path:
+    out, flags = object_of(unit, arch, headers)
     if not out.exists():
         part = out.with_suffix(f".{os.getpid()}.part")
         zig(*flags, "-c", str(unit.source), "-o", str(part))
+        part.replace(out)
+    return out
+
+
+def objects(arch: str) -> list[Path]:
+    """All objects of the library; those that are not there are compiled."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    headers = headers_digest()
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        return list(pool.map(lambda u: compile_unit(u, arch, headers), units(arch)))
+
+
+def program_of(main: Path, arch: str) -> tuple[Path, list[str]]:
+    """Where the program of `build_program` is kept, by what it is made of, and the flags that make it."""
+    static = arch != HOST  # no C library to run with; zig compiles one, once
+    libc = ["-target", f"{arch}-linux-musl", "-static"] if static else ["-target", target_of(arch)]
+    flags = [*libc, "-O1", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-s"]
+    headers = headers_digest()
+    parts = [str(object_of(unit, arch, headers)[0]) for unit in units(arch)]
+    key = hashlib.sha256(headers + main.read_bytes() + " ".join([*flags, *parts]).encode()).hexdigest()[:24]
+    return BUILD / f"{main.stem}-{arch}-{key}", flags
+
+
+def build_program(main: Path, arch: str) -> Path:
+    """A program of one C file and the library's objects. For another architecture it is static, to be emulated."""
+    out, flags = program_of(main, arch)
+    made = objects(arch)
+    if not out.exists():
+        part = out.with_suffix(f".{os.getpid()}.part")
+        zig(*flags, "-o", str(part), str(main), *map(str, made), "-lpthread")
         part.replace(out)
     return out
 
@@ -108,19 +154,15 @@ def declarations() -> str:
 
 def build(out_dir: Path, arch: str, force: bool = False) -> Path:
     """Build the library into out_dir and return its path."""
-    target = f"{arch}-linux-gnu.{GLIBC}"
-    BUILD.mkdir(parents=True, exist_ok=True)
     out_dir.mkdir(parents=True, exist_ok=True)
     if force:
         for old in BUILD.glob("*.o"):
             old.unlink()
-    common = headers_digest() + target.encode()
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        objects = list(pool.map(lambda u: compile_unit(u, target, common), units(arch)))
+    made = objects(arch)
     library = out_dir / "libie_cpu.so"
     with tempfile.TemporaryDirectory(dir=out_dir) as tmp:  # renamed into place: a running process keeps the old file
         part = Path(tmp) / library.name
-        zig("-target", target, "-shared", "-s", "-o", str(part), *map(str, objects), "-lpthread")
+        zig("-target", target_of(arch), "-shared", "-s", "-o", str(part), *map(str, made), "-lpthread")
         part.replace(library)
     (out_dir / "host.cdef").write_text(declarations(), encoding="utf8")
     return library
@@ -129,11 +171,15 @@ def build(out_dir: Path, arch: str, force: bool = False) -> Path:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Compile kernels_c into libie_cpu.so.")
     parser.add_argument("--out", type=Path, default=ROOT / "ie" / "lib", help="directory of the library")
-    parser.add_argument("--target", choices=sorted(ISAS), default=platform.machine(), help="architecture")
+    parser.add_argument("--target", choices=sorted(ISAS), default=HOST, help="architecture")
+    parser.add_argument("--program", type=Path, help="C file to link with the objects, in place of the library")
     parser.add_argument("--force", action="store_true", help="compile everything again")
     args = parser.parse_args()
     try:
-        build(args.out, args.target, args.force)
+        if args.program:
+            build_program(args.program, args.target)
+        else:
+            build(args.out, args.target, args.force)
     except (BuildError, OSError) as error:
         print(f"build_kernels: {error}", file=sys.stderr)
         return 1

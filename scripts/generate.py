@@ -36,6 +36,8 @@ typedef struct { uint64_t p; int32_t stride; int32_t cols; } ie_view;
 typedef struct { uint64_t p; int32_t layout; int32_t tile; int32_t blocks; int32_t lanes; } ie_matrix;
 /* Rows in a GGUF format: address, format id, bytes of a row. */
 typedef struct { uint64_t p; int32_t format; int32_t row_bytes; } ie_table;
+/* Results of attention over parts of the keys: address, key segments that there is room for. */
+typedef struct { uint64_t p; int32_t segments; int32_t reserved; } ie_partials;
 """
 
 
@@ -125,6 +127,7 @@ FILES: dict[str, Callable[[], str]] = {
     "kernels_c/include/ops.h": ops_header,
     "kernels_c/include/formats.h": formats.c_header,
     "kernels_c/include/iq_grids.h": iq_grids.c_header,
+    "kernels_c/include/iq_codes.h": iq_grids.codes_header,
     "docs/ops.md": ops_page,
     "docs/cli.md": options.markdown,
 }

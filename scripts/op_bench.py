@@ -39,7 +39,7 @@ from ie.errors import IeError, OptionError  # noqa: E402
 from ie.machine import this_machine  # noqa: E402
 from ie.ops import OPS  # noqa: E402
 from ie.ops.table import Arg, Op  # noqa: E402
-from ie.program import Buffer, Cache, Command, Matrix, Program, RopeTable, State, Table, Vector, View  # noqa: E402
+from ie.program import Buffer, Cache, Command, Matrix, Partials, Program, RopeTable, State, Table, Vector, View  # noqa: E402
 from ie.step import OUTS, ROWS, SEGS, Run, StepInputs  # noqa: E402
 from ie.trace import Costs  # noqa: E402
 
@@ -139,6 +139,8 @@ class Bench:
             return self._matrix(f"{arg.name}{copy}")
         if arg.kind == "cache":
             return Cache(copy, arg.name[0], s.kv_heads, s.head_dim)
+        if arg.kind == "partials":
+            return Partials(s.heads, s.head_dim)
         if arg.kind == "state":
             shape = (s.slots, s.heads, s.head_dim, s.head_dim) if self.op.name == "deltanet" else (32, s.cols)
             return State(copy, arg.name, shape)

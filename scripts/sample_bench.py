@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How long choosing a token takes: microseconds from Python to Python, median of many, for common sets of options.
 
-    python scripts/sample_bench.py [--vocab 152064] [--isa avx512|avx2|portable] [--json FILE]
+    python scripts/sample_bench.py [--vocab 152064] [--isa NAME] [--json FILE]
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from ie import native  # noqa: E402
 from ie.machine import this_machine  # noqa: E402
 from ie.sample import Sampler, SamplerParams  # noqa: E402
 from scripts.bench import commit  # noqa: E402
@@ -34,7 +35,7 @@ CASES = {
 
 def measure(params: SamplerParams, logits: np.ndarray, isa: str | None, count: int) -> float:
     """Median microseconds of a call, with a history of 256 tokens."""
-    sampler = Sampler(params, logits.size, isa=isa)
+    sampler = Sampler(params, logits.size, isa=native.ISAS.index(isa) if isa else None)
     history = [int(t) for t in np.random.default_rng(1).integers(0, logits.size, 256)]
     times = []
     for i in range(count):
@@ -47,7 +48,7 @@ def measure(params: SamplerParams, logits: np.ndarray, isa: str | None, count: i
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--vocab", type=int, default=152064, help="logits a row (152064)")
-    parser.add_argument("--isa", choices=("avx512", "avx2", "portable"), help="instruction set (the best)")
+    parser.add_argument("--isa", choices=native.ISAS, help="instruction set (the best)")
     parser.add_argument("--count", type=int, default=300, help="calls of each (300)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the result in a file")
     args = parser.parse_args()

@@ -78,6 +78,11 @@ class Guarded:
         """Address of the first element."""
         return int(self._raw.ctypes.data) + self._start
 
+    @property
+    def whole(self) -> Array:
+        """The array with both bands, as bytes."""
+        return self._raw
+
     def check(self, name: str = "buffer") -> None:
         """Raise AssertionError when anything outside the array was written, saying at which distance."""
         for band, origin, side in (

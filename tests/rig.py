@@ -21,13 +21,14 @@ from ie.devices.cpu import available_isas
 from ie.devices.reference import ReferenceExecutor, quantize_q8
 from ie.formats import Format
 from ie.plan import plan_program
-from ie.program import Buffer, Cache, Command, Matrix, Program, RopeTable, State, Table, Vector, View, pack
+from ie.program import Buffer, Cache, Command, Matrix, Partials, Program, RopeTable, State, Table, Vector, View, pack
 from ie.step import OUTS, ROW, ROWS, SEGS, Run, StepInputs
 from tests.compare import Guarded
 
 Array = np.ndarray[Any, Any]
 BLOCK = 32
 ISAS = available_isas()
+PARTIAL_SEGMENTS = 3  # of 256 keys: what the cases' tables hold
 
 
 @dataclass(frozen=True)
@@ -254,7 +255,7 @@ def run_cpu(
     """
     run = CpuRun(case)
     before = {k: g.array.copy() for k, g in run.guards.items()}
-    _walk(case, run.address, threads, isa, flags, step)
+    prepare(case, run.address, flags, step).run(pool(threads, isa))
     for key, guard in run.guards.items():
         name = getattr(key, "name", str(key))
         guard.check(name)
@@ -270,7 +271,7 @@ def run_in_arena(case: Case, threads: int, isa: str = "") -> dict[str, bytes]:
     offsets, size = plan_program(case.program, sizes.__getitem__)
     arena = Guarded(size, np.uint8, align=256)
     arena.array.view(np.float32).fill(np.nan)
-    _walk(case, lambda key: arena.address + offsets[key], threads, isa)
+    prepare(case, lambda key: arena.address + offsets[key]).run(pool(threads, isa))
     arena.check("arena")
     out = {}
     for name, view in case.program.outputs.items():
@@ -280,20 +281,46 @@ def run_in_arena(case: Case, threads: int, isa: str = "") -> dict[str, bytes]:
     return out
 
 
-def _walk(
-    case: Case,
-    address: Callable[[Any], int],
-    threads: int,
-    isa: str,
-    flags: int | None = None,
-    step: StepInputs | None = None,
-) -> None:
-    """One ie_run with the weights between guard bands, which nobody may write."""
-    ffi, lib = native.lib()
-    used = case.program.weights()
+@dataclass(frozen=True)
+class Prepared:
+    """What one ie_run takes: packed commands, stage starts, step, and the weights between guard bands."""
+
+    commands: Array
+    starts: Array
+    step: StepInputs
+    weights: Guarded
+    rooms: Mapping[Partials, Guarded]  # for partial results of attention
+
+    def run(self, pool: Any) -> None:
+        """AssertionError when the program is refused, or a weight was written."""
+        ffi, lib = native.lib()
+        struct = ffi.new("ie_program *")
+        struct.cmds, struct.stage_start = self.commands.ctypes.data, self.starts.ctypes.data
+        struct.n_cmds, struct.n_stages = self.commands.size // 256, len(self.starts) - 1
+        held = self.weights.array.copy()
+        assert lib.ie_run(pool, struct, self.step.address) == 0
+        self.weights.check("weights")
+        for partials, room in self.rooms.items():
+            room.check("partial results")
+            counters = lib.ie_core_attn_parts_bytes(partials.heads, partials.dim, 0)
+            assert not room.array[:counters].any(), "counters must be zero between steps"
+        assert np.array_equal(held, self.weights.array), "weights were written"
+
+
+def prepare(
+    case: Case, address: Callable[[Any], int], flags: int | None = None, step: StepInputs | None = None
+) -> Prepared:
+    """A case with its buffers, caches and states at the addresses given, ready to run."""
+    lib, used = native.lib()[1], case.program.weights()
     block = Guarded(max(1, weights.place(used).total), np.uint8, align=256)
     block.array.fill(0)
     offsets = weights.load(case.file, used, block.array, pool(), lambda done, total: None)  # type: ignore[arg-type]
+    rooms = {
+        p: Guarded(lib.ie_core_attn_parts_bytes(p.heads, p.dim, PARTIAL_SEGMENTS), np.uint8, align=64)
+        for p in case.program.partials()
+    }
+    for room in rooms.values():
+        room.array.fill(0)
 
     def resolve(value: Any) -> tuple[Any, ...]:
         match value:
@@ -312,21 +339,16 @@ def _walk(
                 return (address((layer, which)),)
             case State():
                 return (address(value),)
+            case Partials():
+                return rooms[value].address, PARTIAL_SEGMENTS, 0
         raise AssertionError(f"no address for {value!r}")
 
     commands = np.frombuffer(pack(case.program, resolve), np.uint8).copy()
     if flags is not None:
         commands.reshape(-1, 256)[:, 8:12].view("<u4")[:] = flags
-    starts = np.asarray(case.program.stage_starts(), np.int32)
-    struct = ffi.new("ie_program *")
-    struct.cmds, struct.stage_start = commands.ctypes.data, starts.ctypes.data
-    struct.n_cmds, struct.n_stages = len(case.program.commands), len(starts) - 1
     step = step or case.step()
     step.check()
-    held = block.array.copy()
-    assert lib.ie_run(pool(threads, isa), struct, step.address) == 0
-    block.check("weights")
-    assert np.array_equal(held, block.array), "weights were written"
+    return Prepared(commands, np.asarray(case.program.stage_starts(), np.int32), step, block, rooms)
 
 
 # ---- the reference ----

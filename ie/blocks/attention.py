@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..ops.glu import SIGMOID
-from ..program import Cache, RopeTable, View
+from ..program import Cache, Partials, RopeTable, View
 from .builder import Builder
 
 
@@ -29,7 +29,7 @@ def emit(b: Builder, layer: int, u: View) -> View:
     keys, values = store(b, layer, q, k, v)
     y = b.buffer(blk + "attn", q_rows)
     b.emit(
-        "attention", q=q, k_cache=keys, v_cache=values, y=y,
+        "attention", q=q, k_cache=keys, v_cache=values, y=y, parts=Partials(spec.n_head, dim),
         head_dim=dim, heads=spec.n_head, kv_heads=spec.n_kv, window=spec.window, scale=cfg.attn_scale,
     )  # fmt: skip
     if gate is not None:

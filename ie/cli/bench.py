@@ -10,6 +10,7 @@ import csv
 import dataclasses
 import io
 import json
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import __version__, options
-from ..bench import TEXT, TEXT_ROOM, Case, Samples, measure, measure_drafted, plan, weight_rate
+from ..bench import TEXT, TEXT_ROOM, Case, Samples, bandwidth_share, measure, measure_drafted, plan, weight_rate
 from ..errors import OptionError
 from ..gguf import GgufFile
 from ..machine import this_machine
@@ -106,7 +107,11 @@ class Result:
     threads: int
     began: float  # seconds since the epoch
     weight_bytes: int
-    bandwidth: float  # bytes/s that the machine reads; 0 when not known
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes/s that the machine read meanwhile: the median; 0 when not known."""
+        return statistics.median(self.samples.bandwidths) if self.samples.bandwidths else 0.0
 
     @property
     def gbs(self) -> float | None:
@@ -116,8 +121,8 @@ class Result:
 
     @property
     def share(self) -> float | None:
-        """That, as a share of what the machine reads."""
-        return None if self.gbs is None or self.bandwidth <= 0 else self.gbs / (self.bandwidth / 1e9)
+        """That, as a share of what the machine read at the time."""
+        return bandwidth_share(self.samples, self.weight_bytes)
 
     @property
     def backend(self) -> str:
@@ -190,7 +195,6 @@ def _results(
         if context > session.trained_context:
             console.line(f"note: the model was made for a context of {session.trained_context:,} tokens, not more")
         bos = session.tokenizer.bos_id if session.tokenizer.add_bos else None
-        bandwidth = session.bandwidth() if chosen.executor == "cpu" else 0.0
         for test in tests:
             time.sleep(chosen.delay)
             console.note(f"measuring {test.label} with {used} thread{'s' if used != 1 else ''}")
@@ -200,8 +204,9 @@ def _results(
                 text = session.tokenizer.encode(TEXT)[:TEXT_ROOM]
                 samples = measure_drafted(session.engine, test, text, session.drafting.drafter, **how)
             else:
-                samples = measure(session.engine, test, bos=bos, **how)
-            yield Result(model, chosen, samples, used, began, session.weight_bytes, bandwidth)
+                alone = test.n_gen > 0 and test.n_prompt == 0
+                samples = measure(session.engine, test, bos=bos, bandwidth=session.bandwidth if alone else None, **how)
+            yield Result(model, chosen, samples, used, began, session.weight_bytes)
     finally:
         session.engine.close()
 
@@ -245,7 +250,7 @@ class Markdown(_Printer):
             ("test", 14, lambda r: r.samples.test.label),
             ("t/s", 22, lambda r: "{:.2f} ± {:.2f}".format(*r.samples.rate)),
             ("GB/s", 6, lambda r: "–" if r.gbs is None else f"{r.gbs:.1f}"),
-            ("of measured", 11, lambda r: "–" if r.share is None else f"{100 * r.share:.0f} %"),
+            ("of memory", 9, lambda r: "–" if r.share is None else f"{100 * r.share:.0f} %"),
         ]
         if chosen.draft != "0":
             self.columns[-2:] = [

@@ -24,7 +24,14 @@ from .info import size
 from .summary import number
 
 COMMAND = "ie-doctor"
-ISA_NAMES = {"avx512": "AVX-512 VNNI", "avx2": "AVX2", "portable": "portable C"}
+ISA_NAMES = {
+    "avx512": "AVX-512 VNNI",
+    "avxvnni": "AVX2 with AVX-VNNI",
+    "avx2": "AVX2",
+    "i8mm": "NEON with i8mm",
+    "neon": "NEON with dot products",
+    "portable": "portable C",
+}
 PACKAGES = ("numpy", "cffi", "click", "tokenizers", "sentencepiece", "jinja2", "rich", "prompt_toolkit")
 
 

@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from .. import native, tokenizer
-from ..engine import Engine, measured_bandwidth
+from ..engine import Engine
 from ..generate import generate
 from ..options import Options
 from . import drafting, inspect, sampling
@@ -80,7 +80,7 @@ def load(chosen: Options) -> Session:
         make_sampler=sampling.SamplerMaker(words, engine.n_vocab, recommended),
         load_seconds=time.monotonic() - start,
         weight_bytes=stats.weight_bytes,
-        bandwidth=measured_bandwidth,
+        bandwidth=engine.read_bandwidth,
         trained_context=engine.config.n_ctx_train,
         notes=(
             f"executor {asked.executor}" + (f", {stats.isa}" if stats.isa else ""),

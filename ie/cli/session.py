@@ -43,6 +43,7 @@ class EngineLike(Protocol):
     def n_ctx(self) -> int: ...
     def new_sequence(self) -> Any: ...
     def forward(self, seq: Any, tokens: Sequence[int], want: Any) -> Logits: ...
+    def verify(self, seq: Any, tokens: Sequence[int]) -> Logits: ...
     def close(self) -> None: ...
 
 
@@ -63,7 +64,7 @@ class Session:
     make_sampler: Callable[[Options, int, Collection[int]], SamplerLike]  # options, seed, tokens never to be drawn
     load_seconds: float
     weight_bytes: int  # read for one generated token
-    bandwidth: Callable[[], float]  # bytes/s this machine reads; measured once, then remembered
+    bandwidth: Callable[[], float]  # bytes/s that this machine reads now; 0: not known
     trained_context: int
     notes: tuple[str, ...] = ()
     inspection: Inspection | None = None  # what --diff, --stop-after, --layers or --trace changed

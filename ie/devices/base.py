@@ -95,6 +95,9 @@ class Executor(Protocol):
     def command_bytes(self, handle: int, rows: int, outs: int) -> int:
         """Weight bytes that one step reads."""
 
+    def read_bandwidth(self) -> float:
+        """Bytes per second with which weights can be read now; 0 where that is not known."""
+
     def memory(self) -> dict[str, int]:
         """Bytes taken, by purpose."""
 

@@ -18,11 +18,13 @@ from ..errors import DeviceError, ResourceError
 from ..gguf import GgufFile
 from ..ops.table import COMMAND_BYTES
 from ..plan import plan_program
-from ..program import Buffer, Cache, Matrix, Program, RopeTable, State, Table, Vector, View, pack, union
+from ..program import Buffer, Cache, Matrix, Partials, Program, RopeTable, State, Table, Vector, View, pack, union
 from ..step import OUTS, ROW, StepInputs
 from .base import Data, Item, Place, Progress, Q8Rows
 
 QUANTUM = 32  # values of a Q8 block
+CACHED = 64 << 20  # bytes that caches may hold
+SAMPLE = 256 << 20  # bytes whose reading tells the bandwidth
 UNITS = ((1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1))
 
 
@@ -59,6 +61,8 @@ class CpuExecutor:
         self.bound: list[Bound] = []
         self.arena: native.Memory | None = None
         self._memory: dict[str, native.Memory] = {}
+        self._partials: dict[Partials, native.Memory] = {}
+        self._views: dict[tuple[int, Buffer, int, int], np.ndarray] = {}  # what `read` made before
 
     # ---- loading ----
 
@@ -82,6 +86,7 @@ class CpuExecutor:
         self._load_ropes(config, n_ctx)
         self._make_cache(n_blocks)
         self._make_states(n_seqs)
+        self._make_partials(n_ctx)
 
     def _load_ropes(self, config: ModelConfig, n_ctx: int) -> None:
         tables = []
@@ -115,6 +120,12 @@ class CpuExecutor:
             self.state_address[state] = pos
             pos += size
 
+    def _make_partials(self, n_ctx: int) -> None:
+        self.segments = key_segments(n_ctx)
+        self._partials = {
+            p: native.Memory(partials_bytes(p.heads, p.dim, n_ctx), "partial results") for p in self._all.partials()
+        }
+
     # ---- binding ----
 
     def row_bytes(self, buffer: Buffer) -> int:
@@ -130,6 +141,7 @@ class CpuExecutor:
         offsets, arena = plan_program(chosen, size_of)
         if self.arena is None or arena > self.arena.nbytes:
             self.arena = native.Memory(arena, "activations")
+            self._views.clear()
             for bound in self.bound:  # the arena moved: pack the others again
                 self._pack(bound)
         starts = np.asarray(chosen.stage_starts(), np.int32)
@@ -159,6 +171,8 @@ class CpuExecutor:
                     return (self.cache_address[layer, which],)
                 case State():
                     return (self.state_address[value],)
+                case Partials():
+                    return self._partials[value].address, self.segments, 0
             raise AssertionError(f"no address for {value!r}")
 
         bound.commands = np.frombuffer(pack(bound.program, resolve), np.uint8)
@@ -255,11 +269,16 @@ class CpuExecutor:
             self._state(item, place)[place.seqs] = data
 
     def read(self, handle: int, view: View, rows: int) -> np.ndarray:
-        assert self.arena is not None and view.buffer.dtype == "f32"
-        stride = self.row_bytes(view.buffer)
-        start = self.bound[handle].offsets[view.buffer]
-        raw = self.arena.array[start : start + rows * stride].view(np.float32).reshape(rows, stride // 4)
-        return raw[:, view.offset : view.offset + view.cols]
+        key = handle, view.buffer, view.offset, view.cols
+        found = self._views.get(key)
+        if found is None:
+            assert self.arena is not None and view.buffer.dtype == "f32"
+            stride = self.row_bytes(view.buffer)
+            start = self.bound[handle].offsets[view.buffer]
+            most = (self.arena.nbytes - start) // stride
+            raw = self.arena.array[start : start + most * stride].view(np.float32).reshape(most, stride // 4)
+            found = self._views[key] = raw[:, view.offset : view.offset + view.cols]
+        return found[:rows]
 
     def command_bytes(self, handle: int, rows: int, outs: int) -> int:
         """Weight bytes that one step of the bound program reads."""
@@ -269,8 +288,21 @@ class CpuExecutor:
                 total += self.lib.ie_core_command_bytes(base + 256 * i, outs if c.domain == OUTS else rows)
         return total
 
+    def read_bandwidth(self) -> float:
+        """Bytes per second with which the threads read the weights, SAMPLE bytes of them at most, doing nothing else:
+        better of two readings.
+
+        0 for weights that caches might hold. A machine that others use too gives more or less from second to second,
+        so a share of the bandwidth means something only beside a reading of the same moment."""
+        weights = self._memory["weights"]
+        if weights.nbytes < CACHED:
+            return 0.0
+        at, n = self.ffi.cast("void *", weights.address), min(weights.nbytes, SAMPLE)
+        return n / min(float(self.lib.ie_read_seconds(self.pool, at, n)) for _ in range(2))
+
     def memory(self) -> dict[str, int]:
         out = {name: m.nbytes for name, m in self._memory.items()}
+        out["partial results"] = sum(m.nbytes for m in self._partials.values())
         out["rotary tables"] = sum(t.nbytes for t in self._ropes)
         out["activations"] = self.arena.nbytes if self.arena else 0
         return out
@@ -279,9 +311,9 @@ class CpuExecutor:
         if self.pool is not None:
             self.lib.ie_pool_destroy(self.pool)
             self.pool = None
-        for memory in [*self._memory.values(), *([self.arena] if self.arena else [])]:
+        for memory in [*self._memory.values(), *self._partials.values(), *([self.arena] if self.arena else [])]:
             memory.close()
-        self._memory, self.arena, self.bound = {}, None, []
+        self._memory, self._views, self.arena, self.bound = {}, {}, None, []
 
 
 def available_isas() -> list[str]:
@@ -290,7 +322,17 @@ def available_isas() -> list[str]:
     return [name for i, name in reversed(list(enumerate(native.ISAS))) if library.ie_isa_available(i)]
 
 
-def read_bandwidth(threads: int, nbytes: int = 256 << 20, rounds: int = 5) -> float:
+def key_segments(n_ctx: int) -> int:
+    """Segments of keys that a context has."""
+    return -(-n_ctx // native.constant("attn_segment"))
+
+
+def partials_bytes(heads: int, dim: int, n_ctx: int) -> int:
+    """Bytes where attention's results of single segments are kept (ie_attn_parts_bytes in core_laws/ie_core.h)."""
+    return int(native.lib()[1].ie_core_attn_parts_bytes(heads, dim, key_segments(n_ctx)))
+
+
+def read_bandwidth(threads: int, nbytes: int = SAMPLE, rounds: int = 5) -> float:
     """Bytes per second that `threads` threads read from memory together: best of `rounds` over `nbytes`."""
     ffi, library = native.lib()
     pool = library.ie_pool_create(threads, library.ie_isa_best())

@@ -119,6 +119,9 @@ class ReferenceExecutor:
         """Weight bytes that a step reads in the file's formats."""
         return sum(weights.nbytes(w) for w in self.programs[handle].weights() if isinstance(w, Matrix))
 
+    def read_bandwidth(self) -> float:
+        return 0.0
+
     def memory(self) -> dict[str, int]:
         kv = sum(c.nbytes for c in self.cache.values())
         return {"weights": sum(w.nbytes for w in self._weights.values()), "KV cache": kv}

@@ -53,6 +53,9 @@ class WrappedExecutor:
     def command_bytes(self, handle: int, rows: int, outs: int) -> int:
         return self.inner.command_bytes(handle, rows, outs)
 
+    def read_bandwidth(self) -> float:
+        return self.inner.read_bandwidth()
+
     def memory(self) -> dict[str, int]:
         return self.inner.memory()
 

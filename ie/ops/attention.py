@@ -53,6 +53,13 @@ OP = Op(
         Arg("v_cache", "cache"),
         Arg("y", "f32v", "HD", "w", optional=True),
         Arg("yq", "q8v", "HD", "w", optional=True, doc="only when query heads of one KV head fill whole Q8 blocks"),
+        Arg(
+            "parts",
+            "partials",
+            access="rw",
+            optional=True,
+            doc="room for results of single segments, where threads share keys",
+        ),
         Arg("head_dim", "i32"),
         Arg("heads", "i32"),
         Arg("kv_heads", "i32"),

@@ -40,6 +40,7 @@ KINDS: Mapping[str, Kind] = {
     "table": Kind("ie_table", "Qii", 16, 8),  # address, GGUF format id, bytes per row
     "rope": Kind("uint64_t", "Q", 8, 8),  # F32 [position][pair][cos, sin]
     "cache": Kind("uint64_t", "Q", 8, 8),  # F16 pool of one layer
+    "partials": Kind("ie_partials", "Qii", 16, 8),  # address, key segments that there is room for, 0
     "state": Kind("uint64_t", "Q", 8, 8),  # F32, per sequence, see program.State
     # scalars
     "i32": Kind("int32_t", "i", 4, 4),

@@ -16,13 +16,6 @@
 #include "tiles.h"
 #include "../host/host.h"
 
-IE_MATH uint32_t word_at(const int8_t *p)
-{
-    uint32_t w;
-    memcpy(&w, p, 4);
-    return w;
-}
-
 /* Where run b stands inside a Q8 row. The rows of a group differ in their base alone, so that a row costs one register. */
 typedef struct { int64_t q, d, dsum, sums; } q8_place;
 
@@ -34,6 +27,15 @@ IE_MATH float float_at(const uint8_t *p) { return *(const float *)(const void *)
 IE_MATH int32_t int_at(const uint8_t *p) { return *(const int32_t *)(const void *)p; }
 
 typedef struct { int subs, has_min, halves, bias; } kind; /* compile-time constants where they are used */
+
+#if !defined(__aarch64__)
+
+IE_MATH uint32_t word_at(const int8_t *p)
+{
+    uint32_t w;
+    memcpy(&w, p, 4);
+    return w;
+}
 
 /* acc + the contribution of the run at place `at` of one Q8 row. */
 IE_MATH ie_f16 add_run(ie_f16 acc, const ie_run32 *r, const uint8_t *x, q8_place at, kind k)
@@ -68,19 +70,82 @@ IE_MATH ie_f16 add_run(ie_f16 acc, const ie_run32 *r, const uint8_t *x, q8_place
     return k.has_min ? ie_fma16(r->m, ie_splat(float_at(x + at.dsum)), acc) : acc;
 }
 
+#else
+
+/* sum + the contribution of the run at place `at` of up to 4 Q8 rows together: a word of 16 weight rows fills four registers, so that it is loaded for all rows
+ * at once and the eight words need not stay. Integer sums are exact in any order. */
+IE_MATH void add_run_4(ie_f16 *sum, const ie_run32 *r, const uint8_t *const *x, q8_place at, int n, kind k)
+{
+    ie_i16 dot[4];
+#pragma clang loop unroll(full)
+    for (int h = 0; h < 2; h++) {
+        typedef uint32_t words4 __attribute__((ext_vector_type(4), aligned(4)));
+        words4 q[4];
+#pragma clang loop unroll(full)
+        for (int i = 0; i < n; i++) {
+            q[i] = *(const words4 *)(const void *)(x[i] + at.q + 16 * h);
+            if (h && !k.halves)
+                continue;
+            const int32_t s = int_at(x[i] + at.sums + 4 * h) + (k.halves ? 0 : int_at(x[i] + at.sums + 4));
+            dot[i] = k.bias == IE_CODE_BIAS ? ie_dot_start(s) : k.bias ? ie_start(s, k.bias) : (ie_i16)(0);
+        }
+#pragma clang loop unroll(full)
+        for (int j = 0; j < 4; j++)
+#pragma clang loop unroll(full)
+            for (int i = 0; i < n; i++)
+                dot[i] = k.bias == IE_CODE_BIAS ? ie_dot_biased(dot[i], r->w[4 * h + j], q[i][j])
+                                                : ie_dot_small(dot[i], r->w[4 * h + j], q[i][j]);
+#pragma clang loop unroll(full)
+        for (int i = 0; i < n && (h || k.halves); i++)
+            sum[i] = ie_fma16(__builtin_convertvector(dot[i], ie_f16), (k.halves && h ? r->d1 : r->d) * float_at(x[i] + at.d), sum[i]);
+    }
+#pragma clang loop unroll(full)
+    for (int i = 0; i < n && k.has_min; i++) {
+        const float da = float_at(x[i] + at.d);
+        if (k.halves) {
+            sum[i] = ie_fma16(r->m, ie_splat(da * (float)-int_at(x[i] + at.sums)), sum[i]);
+            sum[i] = ie_fma16(r->m1, ie_splat(da * (float)-int_at(x[i] + at.sums + 4)), sum[i]);
+        } else {
+            sum[i] = ie_fma16(r->m, ie_splat(float_at(x[i] + at.dsum)), sum[i]);
+        }
+    }
+}
+
+#endif
+
+/* One run for n rows. */
+IE_MATH void add_runs(ie_f16 *sum, const ie_run32 *r, const uint8_t *const *x, q8_place at, int n, kind k)
+{
+#if defined(__aarch64__)
+#pragma clang loop unroll(full)
+    for (int i = 0; i < n; i += 4)
+        add_run_4(sum + i, r, x + i, at, n - i < 4 ? n - i : 4, k);
+#else
+#pragma clang loop unroll(full)
+    for (int i = 0; i < n; i++)
+        sum[i] = add_run(sum[i], r, x[i], at, k);
+#endif
+}
+
 /* Run s of tile b for n rows. */
 IE_MATH void run_rows(const ie_product *a, const uint8_t *const *x, ie_f16 *sum, const ie_tile_state *t,
                       void (*load)(ie_run32 *, const ie_tile_state *, int), int64_t k, int64_t b, int s, int n, kind kd)
 {
     ie_run32 r;
     load(&r, t, s);
-    const q8_place at = place_of(k, a->first / IE_BLOCK + b * kd.subs + s);
-#pragma clang loop unroll(full)
-    for (int i = 0; i < n; i++)
-        sum[i] = add_run(sum[i], &r, x[i], at, kd);
+    add_runs(sum, &r, x, place_of(k, a->first / IE_BLOCK + b * kd.subs + s), n, kd);
 }
 
-#define AHEAD 4096 /* bytes; 2 to 16 KB were tried and differ little */
+#define AHEAD 8192 /* bytes; see docs/performance.md for what was tried */
+
+/* Part s of `parts` of what comes AHEAD bytes after this tile: further ahead than the hardware looks, and not all at
+ * once, which would fill the queue of lines under way and stall. */
+IE_MATH void fetch_part(const uint8_t *w, int64_t tile, int s, int parts)
+{
+    const int64_t lines = ie_div_up(tile, 64);
+    for (int64_t i = lines * s / parts; i < lines * (s + 1) / parts; i++)
+        __builtin_prefetch(w + AHEAD + 64 * i, 0, 3);
+}
 
 /* `n` rows from row r0 against group g. */
 IE_MATH void quant_rows(const ie_product *a, int64_t g, int64_t r0, int n, void (*open)(ie_tile_state *, const uint8_t *),
@@ -96,17 +161,20 @@ IE_MATH void quant_rows(const ie_product *a, int64_t g, int64_t r0, int n, void 
     }
     for (int64_t b = 0; b < blocks; b++, w += tile) {
         ie_tile_state t;
-        for (int64_t i = 0; n <= 4 && i < tile; i += 64) /* decode: further ahead than the hardware looks */
-            __builtin_prefetch(w + AHEAD + i, 0, 3);
         open(&t, w);
         if (n <= 2) { /* unpacking dominates: shifts and places of scales should be constants */
 #pragma clang loop unroll(full)
-            for (int s = 0; s < kd.subs; s++)
+            for (int s = 0; s < kd.subs; s++) {
+                fetch_part(w, tile, s, kd.subs);
                 run_rows(a, x, sum, &t, load, k, b, s, n, kd);
+            }
         } else {
 #pragma clang loop unroll(disable)
-            for (int s = 0; s < kd.subs; s++)
+            for (int s = 0; s < kd.subs; s++) {
+                if (n <= 4)
+                    fetch_part(w, tile, s, kd.subs);
                 run_rows(a, x, sum, &t, load, k, b, s, n, kd);
+            }
         }
     }
     for (int i = 0; i < n; i++)
@@ -137,12 +205,8 @@ IE_MATH void panel_rows(const uint8_t *const *x, const ie_run32 *r, int64_t k, i
     ie_f16 sum[8];
     for (int i = 0; i < 8; i++)
         sum[i] = acc[i];
-    for (int64_t b = 0; b < n; b++) {
-        const q8_place at = place_of(k, b0 + b);
-#pragma clang loop unroll(full)
-        for (int i = 0; i < 8; i++)
-            sum[i] = add_run(sum[i], &r[b], x[i], at, kd);
-    }
+    for (int64_t b = 0; b < n; b++)
+        add_runs(sum, &r[b], x, place_of(k, b0 + b), 8, kd);
     for (int i = 0; i < 8; i++)
         acc[i] = sum[i];
 }
@@ -217,6 +281,11 @@ IE_QUANT(mxfp4, plain, 1, 0, 0, IE_CODE_BIAS)
 IE_QUANT(iq4_xs, iq4_xs, 8, 0, 0, IE_CODE_BIAS)
 IE_QUANT(q2_k, q2_k, 8, 1, 1, 0)
 IE_QUANT(q3_k, q3_k, 8, 0, 1, 4)
+IE_QUANT(iq2_xxs, iq2_xxs, 8, 0, 0, IE_CODE_BIAS)
+IE_QUANT(iq2_xs, iq2_xs, 8, 0, 1, IE_CODE_BIAS)
+IE_QUANT(iq2_s, iq2_s, 8, 0, 1, IE_CODE_BIAS)
+IE_QUANT(iq3_xxs, iq3_xxs, 8, 0, 0, IE_CODE_BIAS)
+IE_QUANT(iq3_s, iq3_s, 8, 0, 0, IE_CODE_BIAS)
 IE_PANEL(iq4_nl, plain, 1, 0, 0, IE_CODE_BIAS)
 IE_PANEL(mxfp4, plain, 1, 0, 0, IE_CODE_BIAS)
 IE_PANEL(iq4_xs, iq4_xs, 8, 0, 0, IE_CODE_BIAS)
@@ -225,6 +294,11 @@ IE_PANEL(q3_k, q3_k, 8, 0, 1, 4)
 IE_PANEL(q4_k, q4_k, 8, 1, 0, 0)
 IE_PANEL(q5_k, q5_k, 8, 1, 0, 0)
 IE_PANEL(q6_k, q6_k, 8, 0, 1, 32)
+IE_PANEL(iq2_xxs, iq2_xxs, 8, 0, 0, IE_CODE_BIAS)
+IE_PANEL(iq2_xs, iq2_xs, 8, 0, 1, IE_CODE_BIAS)
+IE_PANEL(iq2_s, iq2_s, 8, 0, 1, IE_CODE_BIAS)
+IE_PANEL(iq3_xxs, iq3_xxs, 8, 0, 0, IE_CODE_BIAS)
+IE_PANEL(iq3_s, iq3_s, 8, 0, 0, IE_CODE_BIAS)
 
 IE_MATH ie_f16 load_f32(const uint8_t *w) { return ie_load_f((const float *)(const void *)w); }
 IE_MATH ie_f16 load_f16(const uint8_t *w) { return ie_load_h(w); }
@@ -306,7 +380,8 @@ static const rows_fn table[IE_L_COUNT] = {
     [IE_L_Q4_0X16] = rows_q4_0, [IE_L_Q4_1X16] = rows_q4_1, [IE_L_Q5_0X16] = rows_q5_0, [IE_L_Q5_1X16] = rows_q5_1,
     [IE_L_Q8_0X16] = rows_q8_0, [IE_L_Q4_KX16] = rows_q4_k, [IE_L_Q5_KX16] = rows_q5_k, [IE_L_Q6_KX16] = rows_q6_k,
     [IE_L_Q2_KX16] = rows_q2_k, [IE_L_Q3_KX16] = rows_q3_k, [IE_L_IQ4_NLX16] = rows_iq4_nl, [IE_L_MXFP4X16] = rows_mxfp4,
-    [IE_L_IQ4_XSX16] = rows_iq4_xs,
+    [IE_L_IQ4_XSX16] = rows_iq4_xs, [IE_L_IQ2_XXSX16] = rows_iq2_xxs, [IE_L_IQ2_XSX16] = rows_iq2_xs,
+    [IE_L_IQ2_SX16] = rows_iq2_s, [IE_L_IQ3_XXSX16] = rows_iq3_xxs, [IE_L_IQ3_SX16] = rows_iq3_s,
     [IE_L_F32X16] = rows_f32,   [IE_L_F16X16] = rows_f16,   [IE_L_BF16X16] = rows_bf16,
 };
 
@@ -321,7 +396,8 @@ void IE_NAME(ie_group_product)(const ie_product *p, int64_t g, int64_t r0, int n
 static const panel_fn panels[IE_L_COUNT] = {
     [IE_L_Q2_KX16] = panel_q2_k,     [IE_L_Q3_KX16] = panel_q3_k,   [IE_L_Q4_KX16] = panel_q4_k, [IE_L_Q5_KX16] = panel_q5_k,
     [IE_L_Q6_KX16] = panel_q6_k,     [IE_L_IQ4_NLX16] = panel_iq4_nl, [IE_L_MXFP4X16] = panel_mxfp4,
-    [IE_L_IQ4_XSX16] = panel_iq4_xs,
+    [IE_L_IQ4_XSX16] = panel_iq4_xs, [IE_L_IQ2_XXSX16] = panel_iq2_xxs, [IE_L_IQ2_XSX16] = panel_iq2_xs,
+    [IE_L_IQ2_SX16] = panel_iq2_s,   [IE_L_IQ3_XXSX16] = panel_iq3_xxs, [IE_L_IQ3_SX16] = panel_iq3_s,
 };
 
 static void many_rows(const ie_args_matmul *a, const ie_product *p, int64_t rows, int64_t begin, int64_t end)

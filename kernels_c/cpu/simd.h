@@ -10,6 +10,8 @@
 #include <string.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 #include "../include/formula.h"
 
@@ -100,6 +102,12 @@ IE_MATH ie_u16 ie_lookup(ie_u16 idx, const uint8_t table[16])
     for (int i = 0; i < 2; i++)
         v.h[i] = _mm256_shuffle_epi8(t, v.h[i]);
     return v.u;
+#elif defined(__aarch64__)
+    union { ie_u16 u; uint8x16_t q[4]; } v = {.u = idx};
+    const uint8x16_t t = vld1q_u8(table);
+    for (int i = 0; i < 4; i++)
+        v.q[i] = vqtbl1q_u8(t, v.q[i]);
+    return v.u;
 #else
     union { ie_u16 u; uint8_t b[64]; } v = {.u = idx};
     for (int i = 0; i < 64; i++)
@@ -120,6 +128,21 @@ IE_MATH ie_i16 ie_dot_start(int32_t minus_sum) { return ie_start(minus_sum, 128)
 #elif defined(__AVX2__)
 
 typedef union { ie_u16 u; ie_i16 s; __m256i h[2]; } ie_pair;
+
+#if defined(__AVXVNNI__)
+
+IE_MATH ie_i16 ie_dot_small(ie_i16 acc, ie_u16 w, uint32_t a)
+{
+    const __m256i b = _mm256_set1_epi32((int32_t)a);
+    ie_pair x = {.u = w}, r = {.s = acc};
+    for (int i = 0; i < 2; i++)
+        r.h[i] = _mm256_dpbusd_avx_epi32(r.h[i], x.h[i], b);
+    return r.s;
+}
+IE_MATH ie_i16 ie_dot_biased(ie_i16 acc, ie_u16 w, uint32_t a) { return ie_dot_small(acc, w, a); }
+IE_MATH ie_i16 ie_dot_start(int32_t minus_sum) { return ie_start(minus_sum, 128); }
+
+#else
 
 IE_MATH ie_i16 ie_dot_small(ie_i16 acc, ie_u16 w, uint32_t a)
 {
@@ -142,6 +165,51 @@ IE_MATH ie_i16 ie_dot_biased(ie_i16 acc, ie_u16 w, uint32_t a)
     return r.s;
 }
 IE_MATH ie_i16 ie_dot_start(int32_t minus_sum) { (void)minus_sum; return (ie_i16)(0); }
+
+#endif
+
+#elif defined(__aarch64__)
+
+typedef union { ie_u16 u; ie_i16 s; int8x16_t b[4]; int32x4_t q[4]; } ie_quad;
+
+/* Products of signed bytes, four a lane. Without the dot product a lane's are added in 16 bits first, which two
+ * products of −128 … 127 and −127 … 127 fit (Q8 codes keep clear of -128). */
+IE_MATH int32x4_t ie_dot_signed(int32x4_t acc, int8x16_t w, int8x16_t a)
+{
+#if defined(__ARM_FEATURE_DOTPROD)
+    return vdotq_s32(acc, w, a);
+#else
+    const int16x8_t lo = vmull_s8(vget_low_s8(w), vget_low_s8(a)), hi = vmull_high_s8(w, a);
+    return vpadalq_s16(acc, vpaddq_s16(lo, hi));
+#endif
+}
+IE_MATH ie_i16 ie_dot_small(ie_i16 acc, ie_u16 w, uint32_t a)
+{
+    const int8x16_t b = vreinterpretq_s8_u32(vdupq_n_u32(a));
+    ie_quad x = {.u = w}, r = {.s = acc};
+    for (int i = 0; i < 4; i++)
+        r.q[i] = ie_dot_signed(r.q[i], x.b[i], b);
+    return r.s;
+}
+
+#if defined(__ARM_FEATURE_MATMUL_INT8) /* unsigned times signed */
+
+IE_MATH ie_i16 ie_dot_biased(ie_i16 acc, ie_u16 w, uint32_t a)
+{
+    const int8x16_t b = vreinterpretq_s8_u32(vdupq_n_u32(a));
+    ie_quad x = {.u = w}, r = {.s = acc};
+    for (int i = 0; i < 4; i++)
+        r.q[i] = vusdotq_s32(r.q[i], vreinterpretq_u8_s8(x.b[i]), b);
+    return r.s;
+}
+IE_MATH ie_i16 ie_dot_start(int32_t minus_sum) { return ie_start(minus_sum, 128); }
+
+#else
+
+IE_MATH ie_i16 ie_dot_biased(ie_i16 acc, ie_u16 w, uint32_t a) { return ie_dot_small(acc, w ^ 0x80808080u, a); }
+IE_MATH ie_i16 ie_dot_start(int32_t minus_sum) { (void)minus_sum; return (ie_i16)(0); }
+
+#endif
 
 #else
 

@@ -219,4 +219,6 @@ IE_MATH void ie_load_q3_k(ie_run32 *r, const ie_tile_state *t, int s)
         r->w[i] |= ((ie_field_word(t->p + IE_L_Q3_KX16_H, i) >> (uint32_t)s) & 0x01010101u) << 2;
 }
 
+#include "grids.h"
+
 #endif

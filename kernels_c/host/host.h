@@ -20,8 +20,8 @@ int64_t ie_alloc_count(void); /* calls of ie_alloc since the library was loaded 
 /* ---- when a mapped file loses pages that are read: write `message` to stderr and end with status 1 ---- */
 void ie_on_lost_pages(const char *message);
 
-/* ---- instruction sets, worst to best ---- */
-enum { IE_ISA_PORTABLE, IE_ISA_AVX2, IE_ISA_AVX512, IE_ISA_COUNT };
+/* ---- instruction sets, worst to best within an architecture; those of another one are never available ---- */
+enum { IE_ISA_PORTABLE, IE_ISA_AVX2, IE_ISA_AVXVNNI, IE_ISA_AVX512, IE_ISA_NEON, IE_ISA_I8MM, IE_ISA_COUNT };
 int ie_isa_available(int isa); /* 1: compiled in and supported by this processor */
 int ie_isa_best(void);
 
@@ -42,6 +42,8 @@ int ie_dequant(int32_t format, const uint8_t *src, float *dst, int64_t n);
 
 /* ---- measured read bandwidth of all threads, bytes per second, best of `rounds` over `bytes` of memory ---- */
 double ie_read_bandwidth(ie_pool *pool, int64_t bytes, int rounds);
+/* Seconds that the threads take to read `bytes` at p, a share each, and to do nothing else. */
+double ie_read_seconds(ie_pool *pool, const void *p, int64_t bytes);
 
 /* ---- core functions (core_laws/ie_core.h), exported for Python ---- */
 int64_t ie_core_constant(int which); /* 0 lanes, 1 Q8 block, 2 KV block, 3 attention segment, 4 alignment, 5 decode rows */
@@ -52,6 +54,7 @@ int64_t ie_core_q8_sums_offset(int64_t k);
 int64_t ie_core_f32_row_bytes(int64_t n);
 int64_t ie_core_matrix_bytes(int64_t rows, int64_t blocks_per_row, int64_t tile_bytes);
 int64_t ie_core_kv_block_elems(int64_t heads, int64_t dim);
+int64_t ie_core_attn_parts_bytes(int64_t heads, int64_t dim, int64_t segments);
 int64_t ie_core_k_index(int64_t block, int64_t heads, int64_t dim, int64_t head, int64_t d, int64_t slot);
 int64_t ie_core_v_index(int64_t block, int64_t heads, int64_t dim, int64_t head, int64_t slot, int64_t d);
 int64_t ie_core_plan_check(int64_t n, const int64_t *offset, const int64_t *size, const int64_t *first, const int64_t *last,

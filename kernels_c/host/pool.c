@@ -1,8 +1,8 @@
 /* pool.c: worker threads that spin briefly, then sleep on a futex; and page allocation.
  *
- * A waiting thread spins for some tens of microseconds, which covers the gap between two stages of a step,
- * and sleeps after that: an idle process uses no processor, and a thread whose core is taken by another
- * process does not make the others burn theirs. */
+ * A waiting thread spins for a fifth of a millisecond, which covers the gaps between two stages of a step and between
+ * two steps (waking a sleeper costs some 50 us), and sleeps after that: an idle process uses no processor, and a thread
+ * whose core is taken by another process does not make the others burn theirs. */
 #define _GNU_SOURCE
 #include "pool.h"
 
@@ -14,9 +14,11 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
-#define SPINS 4000
+#define SPIN_NS 200000
+#define SPINS 32 /* between two looks at the clock */
 #define CACHE_LINE 64
 
 /* Gate of the current task: its number, whether workers may still enter, how many are inside. */
@@ -48,15 +50,26 @@ static inline void relax(void)
 #endif
 }
 
+int64_t ie_nanoseconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
 uint32_t ie_event_wait(ie_event *e, uint32_t seen)
 {
     uint32_t now;
-    for (int i = 0; i < SPINS; i++) {
-        now = atomic_load_explicit(&e->value, memory_order_acquire);
-        if (now != seen)
-            return now;
-        relax();
-    }
+    int64_t until = 0;
+    do {
+        for (int i = 0; i < SPINS; i++) {
+            now = atomic_load_explicit(&e->value, memory_order_acquire);
+            if (now != seen)
+                return now;
+            relax();
+        }
+        until = until ? until : ie_nanoseconds() + SPIN_NS;
+    } while (ie_nanoseconds() < until);
     atomic_fetch_add(&e->sleepers, 1);
     while ((now = atomic_load(&e->value)) == seen)
         syscall(SYS_futex, &e->value, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0); /* rechecks the value itself */

@@ -19,6 +19,7 @@ void ie_pool_run(ie_pool *pool, ie_task fn, void *arg, int everyone);
 /* At least `bytes` of memory that lives as long as the pool, 64-byte aligned; NULL when there is none. It grows at most
  * once for each larger program. */
 void *ie_pool_scratch(ie_pool *pool, int64_t bytes);
+int64_t ie_nanoseconds(void); /* of a clock that only goes forward */
 int ie_pool_threads(const ie_pool *pool);
 int ie_pool_isa(const ie_pool *pool);
 

@@ -1,6 +1,6 @@
 /* repack.c: GGUF rows to the interleaved layouts of formats.h; and the bandwidth measurement.
  *
- * Pure data movement: every byte of the file's blocks lands at the place ie_core.h names (signed codes with
+ * Pure data movement: every bit of the file's blocks lands at the place that ie_core.h names (signed codes with
  * their sign bit flipped), so nothing is widened and nothing is rounded. */
 #define _GNU_SOURCE
 #include "pool.h"
@@ -9,12 +9,100 @@
 
 #include <stdatomic.h>
 #include <string.h>
-#include <time.h>
 
 typedef struct { int layout; const uint8_t *src; uint8_t *dst; int64_t rows, k; int threads; } job;
 
+static uint32_t word_of(const uint8_t *p)
+{
+    uint32_t w;
+    memcpy(&w, p, 4);
+    return w;
+}
+static void put_word(uint8_t *p, uint32_t w) { memcpy(p, &w, 4); }
+
+/* The signs of group k of 32, a byte a run of 8: one to each run's place. */
+static void arrange_signs(uint8_t *out, int k, uint32_t w)
+{
+    for (int l = 0; l < 4; l++)
+        out[8 * l + k] = (uint8_t)(w >> (8 * l));
+}
+static void arrange_indices(uint8_t *out, const uint8_t *in, int words)
+{
+    for (int i = 0; i < 4 * words; i += 4)
+        put_word(out + i, ie_pair_bytes(word_of(in + i)));
+}
+
+/* Group k of IQ2_XS: 8 index bits, a ninth, and 7 signs a run, and two scales. */
+static void arrange_iq2_xs(const uint8_t *b, uint8_t *out, int k)
+{
+    uint32_t index = 0, ninth = 0, a = (uint32_t)(b[66 + k] & 15) << 28;
+    for (int l = 0; l < 4; l++) {
+        const uint32_t w = (uint32_t)(b[2 + 8 * k + 2 * l] | b[3 + 8 * k + 2 * l] << 8);
+        index |= (w & 255u) << (8 * l);
+        ninth |= (w >> 8 & 1u) << l;
+        a |= (w >> 9) << (7 * l);
+    }
+    put_word(out + 2 + 4 * k, ie_pair_bytes(index));
+    arrange_signs(out + 34, k, ie_sign_bytes(a));
+    out[66 + k / 2] = (uint8_t)((k & 1 ? out[66 + k / 2] : 0) | (b[66 + k] >> 4) << 4 * (k & 1));
+    out[70 + k / 2] = (uint8_t)((k & 1 ? out[70 + k / 2] : 0) | ninth << 4 * (k & 1));
+}
+
+/* A block whose codes index a grid, in the order that its layout's fields are taken from; see ie/repack.py. */
+static void arrange(int layout, const uint8_t *b, uint8_t *out)
+{
+    const int three = layout == IE_L_IQ3_XXSX16 || layout == IE_L_IQ3_SX16;
+    uint8_t *signs = out + (three ? 66 : 34);
+    memcpy(out, b, 2);
+    if (three || layout == IE_L_IQ2_SX16)
+        arrange_indices(out + 2, b + 2, three ? 16 : 8);
+    for (int k = 0; k < 8; k++)
+        switch (layout) {
+        case IE_L_IQ2_XXSX16:
+            arrange_indices(out + 2 + 4 * k, b + 2 + 8 * k, 1);
+            arrange_signs(signs, k, ie_sign_bytes(word_of(b + 6 + 8 * k)));
+            break;
+        case IE_L_IQ2_XSX16: arrange_iq2_xs(b, out, k); break;
+        case IE_L_IQ2_SX16:
+            arrange_signs(signs, k, word_of(b + 34 + 4 * k));
+            out[66 + k] = b[74 + k];
+            out[74 + k] = (uint8_t)ie_pair_bits(b[66 + k]);
+            break;
+        case IE_L_IQ3_XXSX16: arrange_signs(signs, k, ie_sign_bytes(word_of(b + 66 + 4 * k))); break;
+        case IE_L_IQ3_SX16: arrange_signs(signs, k, word_of(b + 74 + 4 * k)); break;
+        }
+    if (layout == IE_L_IQ3_SX16) {
+        memcpy(out + 98, b + 106, 4);
+        memcpy(out + 102, b + 66, 8);
+    }
+}
+
+static void put_bits(uint8_t *field, int64_t plane, int64_t lane, int width, uint32_t bits)
+{
+    const int64_t at = ie_plane_bit(plane, lane, width);
+    field[at / 8] = (uint8_t)((field[at / 8] & ~(((1u << width) - 1u) << at % 8)) | bits << at % 8);
+}
+
+static void pack_planes(const ie_field *f, const uint8_t *block, uint8_t *tile, int64_t lane)
+{
+    for (int e = 0; e < f->count; e++) {
+        const uint32_t byte = block[f->source + e];
+        if (f->transform == IE_FIELD_NIBBLES) {
+            put_bits(tile + f->offset, e, lane, 4, byte & 15u);
+            put_bits(tile + f->offset, f->count + e, lane, 4, byte >> 4);
+        } else {
+            for (int i = 0; i < 4; i++)
+                put_bits(tile + f->offset, 4 * e + i, lane, 2, byte >> 2 * i & 3u);
+        }
+    }
+}
+
 static void pack_field(const ie_field *f, const uint8_t *block, uint8_t *tile, int64_t lane)
 {
+    if (f->transform == IE_FIELD_NIBBLES || f->transform == IE_FIELD_PAIRS) {
+        pack_planes(f, block, tile, lane);
+        return;
+    }
     for (int e = 0; e < f->count; e++) {
         const uint8_t *from = block + f->source + e * f->unit;
         uint8_t *to = tile + f->offset + ie_field_offset(e, lane, f->unit);
@@ -38,10 +126,14 @@ static void repack_thread(void *arg, int thread)
     const int64_t tile = l->size, size = tile / IE_LANES, blocks = j->k / l->block, groups = ie_groups(j->rows);
     for (int64_t g = ie_split(groups, j->threads, thread); g < ie_split(groups, j->threads, thread + 1); g++)
         for (int64_t lane = 0; lane < IE_LANES && g * IE_LANES + lane < j->rows; lane++)
-            for (int64_t b = 0; b < blocks; b++)
+            for (int64_t b = 0; b < blocks; b++) {
+                const uint8_t *block = j->src + ((g * IE_LANES + lane) * blocks + b) * size;
+                uint8_t arranged[128]; /* more than a block of any format that is arranged */
+                if (l->arranged)
+                    arrange(j->layout, block, arranged);
                 for (const ie_field *f = l->field; f->unit; f++)
-                    pack_field(f, j->src + ((g * IE_LANES + lane) * blocks + b) * size,
-                               j->dst + ie_tile_offset(g, b, blocks, tile), lane);
+                    pack_field(f, l->arranged ? arranged : block, j->dst + ie_tile_offset(g, b, blocks, tile), lane);
+            }
 }
 
 static void copy_thread(void *arg, int thread)
@@ -87,11 +179,12 @@ static void read_thread(void *arg, int thread)
     atomic_fetch_add(&r->sum, sum);
 }
 
-static double seconds(void)
+double ie_read_seconds(ie_pool *pool, const void *p, int64_t bytes)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    reading r = {.data = p, .words = bytes / 8, .threads = ie_pool_threads(pool)};
+    const int64_t begin = ie_nanoseconds();
+    ie_pool_run(pool, read_thread, &r, 1);
+    return 1e-9 * (double)(ie_nanoseconds() - begin);
 }
 
 double ie_read_bandwidth(ie_pool *pool, int64_t bytes, int rounds)
@@ -103,10 +196,7 @@ double ie_read_bandwidth(ie_pool *pool, int64_t bytes, int rounds)
     memset(data, 1, (size_t)bytes);
     double best = 0.0;
     for (int i = 0; i < rounds; i++) {
-        reading r = {.data = data, .words = bytes / 8, .threads = ie_pool_threads(pool)};
-        double t = seconds();
-        ie_pool_run(pool, read_thread, &r, 1);
-        t = seconds() - t;
+        const double t = ie_read_seconds(pool, data, bytes);
         best = bytes / t > best ? bytes / t : best;
     }
     ie_free(data, bytes);

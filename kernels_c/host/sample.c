@@ -5,7 +5,7 @@
  */
 #include "candidates.h"
 #include "edits.h"
-#include "host.h"
+#include "isa.h"
 
 #define NEARLY (1 - 1e-6)
 
@@ -365,23 +365,15 @@ static void sampler(candidates *c, int step, const int32_t *history, int32_t n_h
     }
 }
 
-#define DECLARE(isa) extern const ie_vocab_kernels ie_vocab_kernels_##isa;
-DECLARE(portable)
-#if defined(__x86_64__)
-DECLARE(avx2)
-DECLARE(avx512)
-#endif
+#define DECLARE(isa, id) extern const ie_vocab_kernels ie_vocab_kernels_##isa;
+IE_EACH_ISA(DECLARE)
+#define ENTRY(isa, id) [IE_ISA_##id] = &ie_vocab_kernels_##isa,
+static const ie_vocab_kernels *const kernels[IE_ISA_COUNT] = {IE_EACH_ISA(ENTRY)};
 
+/* Portable code where there is no such instruction set. */
 static const ie_vocab_kernels *kernels_of(int isa)
 {
-#if defined(__x86_64__)
-    if (isa == IE_ISA_AVX512)
-        return &ie_vocab_kernels_avx512;
-    if (isa == IE_ISA_AVX2)
-        return &ie_vocab_kernels_avx2;
-#endif
-    (void)isa;
-    return &ie_vocab_kernels_portable;
+    return kernels[isa >= 0 && isa < IE_ISA_COUNT && kernels[isa] ? isa : IE_ISA_PORTABLE];
 }
 
 void ie_vocab_passes(int32_t isa, const float *x, int32_t n, float max, float temp, float *w, double *results)

@@ -14,6 +14,8 @@ typedef struct { uint64_t p; int32_t stride; int32_t cols; } ie_view;
 typedef struct { uint64_t p; int32_t layout; int32_t tile; int32_t blocks; int32_t lanes; } ie_matrix;
 /* Rows in a GGUF format: address, format id, bytes of a row. */
 typedef struct { uint64_t p; int32_t format; int32_t row_bytes; } ie_table;
+/* Results of attention over parts of the keys: address, key segments that there is room for. */
+typedef struct { uint64_t p; int32_t segments; int32_t reserved; } ie_partials;
 
 enum {
     IE_OP_EMBED = 0,
@@ -173,23 +175,25 @@ typedef struct {
     uint64_t v_cache;
     ie_view y;
     ie_view yq;
+    ie_partials parts;
     int32_t head_dim;
     int32_t heads;
     int32_t kv_heads;
     int32_t window;
     float scale;
 } ie_args_attention;
-IE_STATIC_ASSERT(sizeof(ie_args_attention) == 88);
+IE_STATIC_ASSERT(sizeof(ie_args_attention) == 104);
 IE_STATIC_ASSERT(offsetof(ie_args_attention, q) == 0);
 IE_STATIC_ASSERT(offsetof(ie_args_attention, k_cache) == 16);
 IE_STATIC_ASSERT(offsetof(ie_args_attention, v_cache) == 24);
 IE_STATIC_ASSERT(offsetof(ie_args_attention, y) == 32);
 IE_STATIC_ASSERT(offsetof(ie_args_attention, yq) == 48);
-IE_STATIC_ASSERT(offsetof(ie_args_attention, head_dim) == 64);
-IE_STATIC_ASSERT(offsetof(ie_args_attention, heads) == 68);
-IE_STATIC_ASSERT(offsetof(ie_args_attention, kv_heads) == 72);
-IE_STATIC_ASSERT(offsetof(ie_args_attention, window) == 76);
-IE_STATIC_ASSERT(offsetof(ie_args_attention, scale) == 80);
+IE_STATIC_ASSERT(offsetof(ie_args_attention, parts) == 64);
+IE_STATIC_ASSERT(offsetof(ie_args_attention, head_dim) == 80);
+IE_STATIC_ASSERT(offsetof(ie_args_attention, heads) == 84);
+IE_STATIC_ASSERT(offsetof(ie_args_attention, kv_heads) == 88);
+IE_STATIC_ASSERT(offsetof(ie_args_attention, window) == 92);
+IE_STATIC_ASSERT(offsetof(ie_args_attention, scale) == 96);
 
 /* y = act(gate) * up */
 typedef struct {

@@ -110,6 +110,9 @@ class FakeEngine:
         rows = np.array([logits_after(t) for t in tokens], np.float32)
         return rows if want == "all" else rows[-1:]
 
+    def verify(self, seq: FakeSequence, tokens: Sequence[int]) -> np.ndarray:
+        return self.forward(seq, tokens, "all")
+
     def close(self) -> None:
         self.closed = True
 

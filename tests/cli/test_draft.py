@@ -42,11 +42,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return out
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ie.engine.measured_bandwidth", lambda threads=None: 33.1e9)
-
-
 @pytest.fixture
 def ie_run(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> IeRun:
     monkeypatch.setattr(sys, "stdin", None)

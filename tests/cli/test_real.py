@@ -23,11 +23,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(make_tiny(tmp_path_factory.mktemp("tiny") / "tiny.gguf", arch="llama", n_ctx=96))
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ie.engine.measured_bandwidth", lambda threads=None: 33.1e9)
-
-
 @pytest.fixture
 def ie_run(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
     monkeypatch.setattr(sys, "stdin", None)

@@ -14,7 +14,7 @@ import pytest
 from ie import native
 from ie.formats import LAYOUTS
 from ie.ops import OPS
-from ie.program import Buffer, Command, Program, State, View
+from ie.program import Buffer, Command, Partials, Program, State, View
 from ie.step import OUTS, ROW, Run
 from tests.op_cases import SWEPT, check_against_reference, draw, weight_formats
 from tests.rig import ISAS, Array, Case, CpuRun, Recorder, run_cpu, run_reference, used_bytes
@@ -202,3 +202,22 @@ def test_pick(seed: int, isa: str) -> None:
         ref = Recorder(case)
         ref.run(0, ref.step)
         assert ref.step.token.tolist() == want and int(ref.step.header["skip"][0]) == (not goes_on)
+
+
+# ---- threads that share the keys of a row ----
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_shared_keys_give_the_same_bits(seed: int) -> None:
+    case = draw("attention", seed, few=True)
+    command = case.program.commands[0]
+    given = {k: v for k, v in command.args.items() if k != "parts"}
+    assert case.n_rows <= 16
+    both = []
+    for args in (given, {**given, "parts": Partials(given["heads"], given["head_dim"])}):
+        program = replace(case.program, commands=(replace(command, args=args),))
+        both.append(replace(case, program=program))
+    first = run_cpu(both[0]).bits()
+    check_against_reference(both[1], run_cpu(both[1]))
+    for threads in (1, 2, 3):
+        assert run_cpu(both[1], threads).bits() == first, threads

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from ie import native
-from ie.devices.cpu import CpuExecutor
+from ie.devices.cpu import CpuExecutor, available_isas
 from ie.engine import Engine
 from ie.errors import DeviceError, IeError, ResourceError
 from ie.formats import LAYOUTS
+from ie.machine import this_machine
 from ie.options import EngineOptions
 from ie.repack import repack, repack_reference
 from tests.op_cases import draw
@@ -39,18 +40,36 @@ def test_thread_counts_that_cannot_be_are_refused(threads: int) -> None:
     assert _threads() == before
 
 
-@pytest.mark.parametrize("isa", [-1, 3, 77])
+@pytest.mark.parametrize("isa", [-1, len(native.ISAS), 77])
 def test_unknown_instruction_sets_are_refused(isa: int) -> None:
     assert not LIB.ie_isa_available(isa)
     assert LIB.ie_pool_create(1, isa) == FFI.NULL
 
 
-def test_the_best_instruction_set_and_all_below_are_available() -> None:
-    best = LIB.ie_isa_best()
-    assert LIB.ie_isa_available(PORTABLE) and 0 <= best < len(native.ISAS)
-    assert [bool(LIB.ie_isa_available(i)) for i in range(len(native.ISAS))] == [
-        i <= best for i in range(len(native.ISAS))
-    ]
+FLAGS = {
+    "x86_64": {
+        "avx2": {"avx2", "fma", "f16c", "bmi1", "abm"},
+        "avxvnni": {"avx2", "fma", "f16c", "bmi1", "abm", "avx_vnni"},
+        "avx512": {"avx512f", "avx512dq", "avx512cd", "avx512bw", "avx512vl", "avx512_vnni", "avx2", "fma", "f16c"},
+    },
+    "aarch64": {"neon": {"asimddp"}, "i8mm": {"asimddp", "i8mm"}},
+}
+"""What /proc/cpuinfo must name for an instruction set to be there."""
+
+
+def test_what_is_available_is_what_the_system_says_of_the_processor() -> None:
+    here = this_machine()
+    flags = FLAGS.get(here.arch, {})
+    want = ["portable"] + [name for name in native.ISAS if name in flags and flags[name] <= here.flags]
+    assert [name for i, name in enumerate(native.ISAS) if LIB.ie_isa_available(i)] == want
+    assert native.ISAS[LIB.ie_isa_best()] == want[-1]
+    assert available_isas() == want[::-1]
+
+
+def test_an_instruction_set_of_another_architecture_is_refused_in_one_line() -> None:
+    other = "avx2" if this_machine().arch == "aarch64" else "neon"
+    with pytest.raises(DeviceError, match=f"^this processor or build has no {other}; available: .*portable$"):
+        CpuExecutor(1, other)
 
 
 def test_a_missing_instruction_set_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

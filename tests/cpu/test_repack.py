@@ -43,7 +43,22 @@ def _spread(word: int) -> int:
     return sum(((word >> (4 * w + b)) & 1) << (8 * b + w) for w in range(8) for b in range(4))
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda x: x.name)
+@pytest.mark.parametrize("layout", [x for x in LAYOUTS if x.arranged], ids=lambda x: x.name)
+def test_an_arranged_block_keeps_every_bit(layout: Layout) -> None:
+    """Each bit of a row's file block stands in one place of the tile, and no other row's bit does."""
+    seen = np.zeros(8 * layout.size, np.int64)
+    bits = 8 * layout.size_per_row_block
+    for row in (0, 5, 15):
+        data = np.zeros((bits, 16, layout.size_per_row_block), np.uint8)
+        data[np.arange(bits), row, np.arange(bits) // 8] = 1 << (np.arange(bits) % 8)
+        tiles = _in_c(layout, data.reshape(-1), 16 * bits, layout.block).reshape(bits, layout.size)
+        places = np.unpackbits(tiles, axis=-1, bitorder="little")
+        assert (places.sum(axis=-1) == 1).all()
+        seen += places.sum(axis=0, dtype=np.int64)
+    assert seen.max() == 1 and seen.sum() == 3 * bits
+
+
+@pytest.mark.parametrize("layout", [x for x in LAYOUTS if not x.arranged], ids=lambda x: x.name)
 def test_every_element_stands_where_the_layout_says(layout: Layout) -> None:
     """Element by element, from the fields' own description; padding lanes are zero."""
     rows, blocks = 21, 2

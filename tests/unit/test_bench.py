@@ -55,6 +55,9 @@ class FakeModel:
         self.now += 10 * len(tokens)
         return np.zeros((1, self.n_vocab), np.float32)
 
+    def verify(self, seq: FakeSequence, tokens: Sequence[int]) -> np.ndarray:
+        return self.forward(seq, tokens, "last")
+
 
 def run(test: Case, **more: object) -> tuple[FakeModel, Samples]:
     model = FakeModel()
@@ -137,3 +140,15 @@ def test_the_rate_is_the_mean_of_rates_and_not_of_times() -> None:
 def test_bytes_of_weights_only_where_nothing_but_generation_is_timed() -> None:
     assert bench.weight_rate(Samples(Case(0, 4), (1000,)), 500) == pytest.approx(500 * 4e6)
     assert bench.weight_rate(Samples(Case(4, 4), (1000,)), 500) is None
+
+
+def test_the_memory_is_read_around_each_repetition() -> None:
+    readings = iter([10.0, 20.0, 40.0, 60.0])
+    _, samples = run(Case(0, 4), bandwidth=lambda: next(readings))
+    assert samples.bandwidths == (15.0, 30.0, 50.0)
+    rate = 1e9 / 10  # tokens a second: a step takes 10 ns
+    assert bench.bandwidth_share(samples, 7) == pytest.approx(7 * rate / 30)  # the median
+    assert bench.bandwidth_share(Samples(Case(0, 4), (40,)), 7) is None
+    assert bench.bandwidth_share(Samples(Case(4, 4), (40,), bandwidths=(1.0,)), 7) is None
+    _, unknown = run(Case(0, 4), bandwidth=lambda: 0.0)
+    assert unknown.bandwidths == ()

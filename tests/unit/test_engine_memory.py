@@ -124,6 +124,9 @@ def test_activations_take_no_more_than_was_reckoned(
         for want in ("last", "all"):
             engine.forward(seq, list(range(60)), want)
         assert engine.executor.memory()["activations"] <= reckoned[0]
+        taken = engine.executor.memory()
+        need = memory_need(engine.config, 0, reckoned[0], engine.n_ctx)
+        assert taken["activations"] + taken["partial results"] + taken["rotary tables"] <= need.work
 
 
 # ---- refusals of forward ----

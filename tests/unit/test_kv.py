@@ -87,7 +87,7 @@ class States(RuleBasedStateMachine):
         self.seq = Sequence(0, BlockPool(20), StepInputs(64, 1, 20), 600, slots)
         self.ring: dict[int, list[int]] = {}
         self.fresh = 0
-        self.single = 0  # tokens run in small steps since the state was last made anew
+        self.single = 0  # states of the last tokens that are in the ring
 
     def step(self, rows: int) -> None:
         """What a step of the engine does to the ring (ie_state_slot in core_laws/ie_core.h)."""
@@ -97,7 +97,7 @@ class States(RuleBasedStateMachine):
         assert self.ring.get(state, []) == seq.tokens[:begin] if state >= 0 else begin == 0
         for t in range(rows - keep, rows):
             self.ring[(state + 1 + t - (rows - keep)) % seq.slots] = seq.tokens[: begin + t + 1]
-        self.single = self.single + rows if keep == rows else 1
+        self.single = min(self.single + rows, seq.slots) if keep == rows else 1
         seq.advance(rows)
 
     @rule(rows=st.integers(1, 16) | st.integers(1, 40))
@@ -114,7 +114,7 @@ class States(RuleBasedStateMachine):
     def truncate(self, back: int) -> None:
         n = max(0, len(self.seq) - back)
         gone = max(0, self.seq.stored - n)  # of what the state has seen
-        cheap = gone < min(self.single, self.seq.slots)
+        cheap = gone < self.single
         self.seq.truncate(n)
         if gone:
             assert self.seq.stored in (0, n)

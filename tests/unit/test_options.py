@@ -113,7 +113,10 @@ def test_accepted(argv: list[str], field: str, value: object) -> None:
         (["-f", ""], "-f: expected a file name, got nothing"),
         (["-m", "a\0b"], "-m: the value contains a NUL character"),
         (["-cnv=1"], "-cnv takes no value, but got '1'"),
-        (["--cpu-isa", "neon"], "--cpu-isa: expected auto, avx512, avx2 or portable, got 'neon'"),
+        (
+            ["--cpu-isa", "sse"],
+            "--cpu-isa: expected auto, avx512, avxvnni, avx2, i8mm, neon or portable, got 'sse'",
+        ),
         (["a", "b"], "unexpected argument 'b': the model is already 'a'. A prompt is given with -p, in quotes"),
         ([""], "the name of the model file is empty"),
     ],

@@ -102,7 +102,7 @@ def test_too_many_rows_or_runs_do_not_fit() -> None:
     step = StepInputs(4, 1, 2)
     with pytest.raises(ValueError):
         step.fill([Run(0, 0, [1] * 5)], [])
-    with pytest.raises(IndexError):
+    with pytest.raises(ValueError):
         step.fill([Run(0, 0, [1]), Run(0, 1, [1])], [])
 
 
