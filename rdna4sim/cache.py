@@ -135,3 +135,15 @@ def stand_in() -> Path:
         tool([*arguments, "-lpthread", "-ldl", "-lm", "-o", str(built)], "the HIP stand-in")
         os.replace(built, output)
     return output
+
+
+def main(arguments: list[str]) -> None:
+    """What the stand-in runs: FILE VARIANT. Prints the library's path; or the reason there is none, and ends with 1."""
+    try:
+        print(translated(Path(arguments[0]).read_bytes(), Variant.named(arguments[1])))
+    except (SimError, OSError) as e:
+        print(e)
+        sys.exit(1)
+    except Exception as e:  # A damaged file that nobody thought of: still one line, and the host program lives on.
+        print(f"the translator failed: {type(e).__name__}: {e}".replace("\n", " "))
+        sys.exit(1)

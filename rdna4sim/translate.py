@@ -48,6 +48,11 @@ class Variant:
     def name(self) -> str:
         return ("weak" if self.weak else "plain") + ("-counters" if self.counters else "")
 
+    @classmethod
+    def named(cls, name: str) -> Variant:
+        """The variant of this name: plain, weak, plain-counters, weak-counters."""
+        return cls(name.startswith("weak"), name.endswith("-counters"))
+
 
 def count_class(inst: Inst) -> str:
     """The counter that an instruction belongs to."""

@@ -2,9 +2,12 @@
 #define _GNU_SOURCE
 #include "host.h"
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
+#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 int sticky;
@@ -38,22 +41,42 @@ static u64 image_bytes(const u8 *p, u64 have) {
     if (segments + n[2] * 56ull > end) end = segments + n[2] * 56ull;
     return end > have || end > LIMIT ? 0 : end;
 }
-/* Runs the translator on a file; fills in the path of the library it made. */
+static const char *variant(void) {
+    if (settings.weak) return *settings.counters ? "weak-counters" : "weak";
+    return *settings.counters ? "plain-counters" : "plain";
+}
+/* Runs the translator on a file; fills in the path of the library it made. No shell: any path will do. */
 static int translate_file(const char *file, char *path, size_t size) {
-    char command[2048];
-    snprintf(command, sizeof command, "PYTHONPATH='%s' RDNA4SIM_CACHE='%s' '%s' -m rdna4sim.cli translate '%s' 2>&1",
-             RDNA4SIM_PACKAGE_PARENT, settings.cache, settings.python, file);
-    FILE *pipe = popen(command, "r");
-    if (!pipe) return hipErrorUnknown;
-    if (!fgets(path, (int)size, pipe)) *path = 0;
-    int status = pclose(pipe);
+    static const char run[] = "import sys; sys.path.insert(0, sys.argv[1]); from rdna4sim.cache import main; main(sys.argv[2:])";
+    const char *given[] = {settings.python, "-P", "-c", run, RDNA4SIM_PACKAGE_PARENT, file, variant(), 0};
+    posix_spawn_file_actions_t actions;
+    pid_t child;
+    int ends[2], status = 0;
+    if (pipe(ends)) return hipErrorUnknown;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
+    posix_spawn_file_actions_addclose(&actions, ends[0]);
+    posix_spawn_file_actions_addclose(&actions, ends[1]);
+    int failed = posix_spawnp(&child, settings.python, &actions, 0, (char **)given, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    close(ends[1]);
+    size_t have = 0;
+    for (ssize_t n; !failed && have + 1 < size && (n = read(ends[0], path + have, size - 1 - have)) != 0;)
+        if (n > 0) have += (size_t)n; else if (errno != EINTR) break;
+    close(ends[0]);
+    path[have] = 0;
     path[strcspn(path, "\n")] = 0;
+    if (failed) {
+        report_line("rdna4sim: %s cannot be started (%s); RDNA4SIM_PYTHON names the Python that has rdna4sim\n", settings.python, strerror(failed));
+        return hipErrorUnknown;
+    }
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
     if (!status) return hipSuccess;
-    report_line("%s\n", path);
+    report_line("rdna4sim: %s\n", *path ? path : "the translator ended without a word");
     return hipErrorInvalidImage;
 }
 /* Libraries of images that this process has met: a reset must not start the translator again. */
-typedef struct Known { u64 hash, bytes; char path[1024]; struct Known *next; } Known;
+typedef struct Known { u64 hash, bytes; const char *variant; char path[1024]; struct Known *next; } Known;
 static Known *knowns;
 static u64 hash_of(const u8 *p, u64 n) {
     u64 h = 0xcbf29ce484222325ull;
@@ -69,14 +92,14 @@ static int library_of(const void *image, u64 bytes, char *path, size_t size) {
     u64 hash = whole ? hash_of(image, bytes) : 0;
     code = whole ? hipErrorUnknown : hipErrorInvalidImage;
     for (Known *k = knowns; whole && code && k; k = k->next)
-        if (k->hash == hash && k->bytes == bytes) { snprintf(path, size, "%s", k->path); code = hipSuccess; }
+        if (k->hash == hash && k->bytes == bytes && k->variant == variant()) { snprintf(path, size, "%s", k->path); code = hipSuccess; }
     int known = !code;
     if (whole && !known) code = translate_file(file, path, size);
     close(handle);
     unlink(file);
     Known *k = code || known ? 0 : malloc(sizeof *k);
     if (!k) return code;
-    *k = (Known){hash, bytes, "", knowns};
+    *k = (Known){hash, bytes, variant(), "", knowns};
     snprintf(k->path, sizeof k->path, "%s", path);
     knowns = k;
     return code;
