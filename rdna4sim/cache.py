@@ -124,6 +124,7 @@ def stand_in() -> Path:
         arguments = [
             "cc",
             "-shared",
+            f"-Wl,-soname,{output.name}",
             *FLAGS,
             "-mcpu=native",
             "-fno-sanitize=all",

@@ -6,6 +6,7 @@ The C is compiled against include/; what it needs at run time comes through the 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from .decode import Inst, decode_range
@@ -33,8 +34,11 @@ USER_SGPRS = (
 )
 TTMP_X, TTMP_YZ = 108 + 9, 108 + 7
 COUNT_CLASS = {"SOP1": "SALU", "SOP2": "SALU", "SOPC": "SALU", "SOPK": "SALU", "SMEM": "SMEM", "DS": "LDS",
-    "GLOBAL": "VMEM",
-               "FLAT": "VMEM", "SCRATCH": "VMEM"}  # fmt: skip
+               "GLOBAL": "VMEM", "FLAT": "VMEM", "SCRATCH": "VMEM"}  # fmt: skip
+TRANSCENDENTAL = re.compile(r"v_(s_)?(exp|log|rcp|rcp_iflag|rsq|sqrt|sin|cos)_f(16|32)")
+# Cycles of a 16x16 WMMA on a SIMD: 1024 operations a cycle and compute unit of two SIMDs with 16-bit elements, twice as
+# many with 8-bit ones, four times with 4-bit ones (AMD's figures for RDNA 4, dense). An instruction does 2 * 16 * 16 * K.
+WMMA_RATE = {"f16": 512, "bf16": 512, "iu8": 1024, "fp8": 1024, "bf8": 1024, "iu4": 2048}
 
 
 @dataclass(frozen=True)
@@ -57,13 +61,37 @@ class Variant:
 def count_class(inst: Inst) -> str:
     """The counter that an instruction belongs to."""
     name = inst.name
-    if inst.fmt == "SOPP":
-        if name.startswith("s_wait"):
-            return "WAIT"
-        return "BRANCH" if "branch" in name else "BARRIER" if name == "s_barrier_wait" else "OTHER"
+    if name in JUMPS or (inst.fmt == "SOPP" and "branch" in name):
+        return "BRANCH"
+    if name == "s_barrier_wait":
+        return "BARRIER"
+    if inst.fmt == "SOPP" or name.startswith("s_barrier"):
+        return "WAIT" if name.startswith("s_wait") else "OTHER"
     if "wmma" in name:
         return "WMMA"
     return COUNT_CLASS.get(inst.fmt, "VALU")
+
+
+def wmma_cycles(name: str) -> int:
+    """Cycles that a WMMA or SWMMAC instruction keeps its SIMD busy; a sparse one does twice the work in the time."""
+    shape = re.fullmatch(r"v_s?wmma\w*?_16x16x(\d+)_([a-z]+\d+)\w*", name)
+    if not shape:
+        return 16
+    sparse = 2 if "swmmac" in name else 1
+    return max(1, 2 * 16 * 16 * int(shape[1]) // (WMMA_RATE.get(shape[2], 512) * sparse))
+
+
+def counts_of(run: list[Inst]) -> dict[str, int]:
+    """What a block adds to the counters each time it runs: counter to number."""
+    counts: dict[str, int] = {}
+    for inst in run:
+        what = count_class(inst)
+        counts[what] = counts.get(what, 0) + 1
+        if what == "WMMA":
+            counts["WMMA_CYCLES"] = counts.get("WMMA_CYCLES", 0) + wmma_cycles(inst.name)
+        if TRANSCENDENTAL.match(inst.name):
+            counts["TRANS"] = counts.get("TRANS", 0) + 1
+    return counts
 
 
 def functions_of(code: CodeObject, kernel: Kernel) -> list[Inst]:
@@ -152,10 +180,7 @@ def blocks(body: Body, instructions: list[Inst], entry: int) -> list[int]:
         body.lines.append(f"L_{run[0].address:x}: __attribute__((unused));")
         body.line(f"ic += {len(run)};")
         if body.counters:
-            classes: dict[str, int] = {}
-            for inst in run:
-                classes[count_class(inst)] = classes.get(count_class(inst), 0) + 1
-            body.line(" ".join(f"COUNT(w, COUNT_{what}, {n});" for what, n in sorted(classes.items())))
+            body.line(" ".join(f"COUNT(w, COUNT_{what}, {n});" for what, n in sorted(counts_of(run).items())))
         for inst in run:
             instruction(body, inst)
         if run[-1].address + run[-1].size not in starts and run[-1].name not in (*ENDS, "s_branch", *JUMPS):

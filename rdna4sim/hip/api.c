@@ -1,4 +1,4 @@
-/* The HIP C ABI: memory, modules, launches. Weak memory mode is not there yet: launches under it are refused. */
+/* The HIP C ABI: modules, launches, occupancy. Weak memory mode is not there yet: launches under it are refused. */
 #define _GNU_SOURCE
 #include "host.h"
 #include <dlfcn.h>
@@ -11,23 +11,24 @@
 #include <unistd.h>
 
 int sticky;
-static int ready, last;
+static int ready;
+static __thread int last;
 static Module *modules;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 void lock(void) { pthread_mutex_lock(&mutex); }
+int try_lock(void) { return !pthread_mutex_trylock(&mutex); }
 void unlock(void) { pthread_mutex_unlock(&mutex); }
 
-static int done(int code) {
+int done(int code) {
     if (code) last = code;
     unlock();
     return code;
 }
-/* Opens a call: the lock is held; nonzero is the answer already. */
-static int begin(void) {
+void look(void) {
     lock();
-    if (!ready) { settings_read(); ready = 1; }
-    return sticky;
+    if (!ready) { settings_read(); counters_file(); ready = 1; }
 }
+int begin(void) { look(); return sticky; }
 
 enum { LIMIT = 256 << 20 };
 /* Bytes that the section and segment tables speak of; 0 if the head is no ELF file's. */
@@ -83,13 +84,13 @@ static u64 hash_of(const u8 *p, u64 n) {
     for (u64 i = 0; i < n; i++) h = (h ^ p[i]) * 0x100000001b3ull;
     return h;
 }
-static int library_of(const void *image, u64 bytes, char *path, size_t size) {
+static int library_of(const void *image, u64 bytes, char *path, size_t size, u64 *digest) {
     char file[] = "/tmp/rdna4sim-" "XX" "XX" "XX";
     int handle = mkstemp(file), code = hipErrorUnknown;
     if (handle < 0) return code;
     /* The kernel says whether all of it can be read: a damaged table may speak of more than there is. */
     int whole = write(handle, image, bytes) == (ssize_t)bytes;
-    u64 hash = whole ? hash_of(image, bytes) : 0;
+    u64 hash = *digest = whole ? hash_of(image, bytes) : 0;
     code = whole ? hipErrorUnknown : hipErrorInvalidImage;
     for (Known *k = knowns; whole && code && k; k = k->next)
         if (k->hash == hash && k->bytes == bytes && k->variant == variant()) { snprintf(path, size, "%s", k->path); code = hipSuccess; }
@@ -106,7 +107,8 @@ static int library_of(const void *image, u64 bytes, char *path, size_t size) {
 }
 int module_load(const void *image, u64 bytes, Module **out) {
     char path[1024];
-    int code = library_of(image, bytes, path, sizeof path);
+    u64 hash;
+    int code = library_of(image, bytes, path, sizeof path, &hash);
     if (code) return code;
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     const SimModule *t = library ? dlsym(library, "sim_module") : 0;
@@ -118,7 +120,7 @@ int module_load(const void *image, u64 bytes, Module **out) {
     for (u32 i = 0; i < t->segments; i++)
         if (t->segment[i].address + t->segment[i].in_memory > end) end = t->segment[i].address + t->segment[i].in_memory;
     Module *m = calloc(1, sizeof *m);
-    m->library = library, m->table = t, m->code = memory_take(end, BLOCK_CODE);
+    m->library = library, m->table = t, m->hash = hash, m->code = memory_take(end, BLOCK_CODE);
     m->functions = calloc(t->kernels, sizeof *m->functions);
     if (!m->code) { free(m->functions), free(m); return hipErrorOutOfMemory; }
     memset(m->code, 0, end);
@@ -158,66 +160,48 @@ Function *function_known(const void *f) {
     return 0;
 }
 
-PUBLIC int hipInit(u32 flags) { (void)begin(); return done(flags ? hipErrorInvalidValue : hipSuccess); }
 PUBLIC int hipDeviceReset(void) {
-    lock();
+    look();
+    counters_write();
     module_unload_all();
     memory_reset();
+    streams_reset();
     settings_read();
-    ready = 1, sticky = last = 0;
+    counters_file();
+    sticky = last = 0;
     unlock();
     return hipSuccess;
 }
-PUBLIC int hipGetDeviceCount(int *n) { if (n) *n = 1; return n ? hipSuccess : hipErrorInvalidValue; }
-PUBLIC int hipGetDevice(int *n) { if (n) *n = 0; return n ? hipSuccess : hipErrorInvalidValue; }
-PUBLIC int hipSetDevice(int n) { return n ? hipErrorInvalidDevice : hipSuccess; }
-PUBLIC int hipDeviceSynchronize(void) { return done(begin()); }
-PUBLIC int hipGetLastError(void) { lock(); int code = sticky ? sticky : last; last = 0; unlock(); return code; }
-PUBLIC const char *hipGetErrorName(int code) {
-    switch (code) {
-    case hipSuccess: return "hipSuccess";
-    case hipErrorInvalidValue: return "hipErrorInvalidValue";
-    case hipErrorOutOfMemory: return "hipErrorOutOfMemory";
-    case hipErrorInvalidImage: return "hipErrorInvalidImage";
-    case hipErrorInvalidHandle: return "hipErrorInvalidHandle";
-    case hipErrorNotFound: return "hipErrorNotFound";
-    case hipErrorIllegalAddress: return "hipErrorIllegalAddress";
-    case hipErrorLaunchTimeOut: return "hipErrorLaunchTimeOut";
-    case hipErrorLaunchFailure: return "hipErrorLaunchFailure";
-    default: return "hipErrorUnknown";
+PUBLIC int hipPeekAtLastError(void) { look(); int code = sticky ? sticky : last; unlock(); return code; }
+PUBLIC int hipGetLastError(void) { int code = hipPeekAtLastError(); last = 0; return code; }
+PUBLIC int hipExtGetLastError(void) { return hipGetLastError(); }
+
+/* In a bundle of code objects (as hipcc writes it, not compressed) the one for this card; else the image itself. */
+static int unbundle(const u8 **image, u64 *have) {
+    static const char magic[] = "__CLANG_OFFLOAD_BUNDLE__", card[] = "-gfx1201";
+    u64 count, at = 32, entry[3];
+    /* Byte by byte: what is no bundle may be shorter than the magic. */
+    for (u64 i = 0; i < 24; i++) if (i >= *have || (*image)[i] != (u8)magic[i]) return hipSuccess;
+    if (*have < 32) return hipErrorInvalidImage;
+    memcpy(&count, *image + 24, 8);
+    for (u64 i = 0; i < count && i < 4096; i++, at += 24 + entry[2]) {
+        if (at + 24 > *have) return hipErrorInvalidImage;
+        memcpy(entry, *image + at, 24);
+        if (entry[2] > 4096 || at + 24 + entry[2] > *have) return hipErrorInvalidImage;
+        const char *name = (const char *)*image + at + 24;
+        u64 n = 0;
+        while (n < entry[2] && name[n] != ':') n++;
+        if (n < sizeof card - 1 || memcmp(name + n - (sizeof card - 1), card, sizeof card - 1)) continue;
+        if (entry[0] > *have || entry[1] > *have - entry[0]) return hipErrorInvalidImage;
+        *image += entry[0], *have = entry[1];
+        return hipSuccess;
     }
+    report_line("rdna4sim: the bundle holds no code object for gfx1201\n");
+    return hipErrorNoBinaryForGpu;
 }
-PUBLIC int hipMalloc(void **out, size_t bytes) {
-    int code = begin();
-    if (code || !out) return done(code ? code : hipErrorInvalidValue);
-    *out = bytes ? memory_take(bytes, BLOCK_DEVICE) : 0;
-    return done(bytes && !*out ? hipErrorOutOfMemory : hipSuccess);
-}
-PUBLIC int hipFree(void *p) {
-    int code = begin();
-    return done(code ? code : !p || memory_give((u64)p, BLOCK_DEVICE) ? hipSuccess : hipErrorInvalidValue);
-}
-/* A device side of a copy must lie in one allocation. */
-static int covered(const void *p, u64 bytes) {
-    const Block *b = memory_find((u64)p);
-    return b && bytes <= b->address + b->bytes - (u64)p;
-}
-PUBLIC int hipMemcpy(void *to, const void *from, size_t bytes, int kind) {
-    int code = begin();
-    if (code || !bytes) return done(code);
-    if (!to || !from || kind < 0 || kind > 4) return done(hipErrorInvalidValue);
-    if ((kind == 1 || kind == 3) && !covered(to, bytes)) return done(hipErrorInvalidValue);
-    if ((kind == 2 || kind == 3) && !covered(from, bytes)) return done(hipErrorInvalidValue);
-    memmove(to, from, bytes);
-    return done(hipSuccess);
-}
-PUBLIC int hipMemset(void *to, int value, size_t bytes) {
-    int code = begin();
-    if (!code && bytes && !covered(to, bytes)) code = hipErrorInvalidValue;
-    if (!code) memset(to, value, bytes);
-    return done(code);
-}
-static int load(Module **out, const void *image, u64 have) {
+static int load(Module **out, const u8 *image, u64 have) {
+    int code = unbundle(&image, &have);
+    if (code) return code;
     u64 bytes = image_bytes(image, have);
     if (!bytes) { report_line("rdna4sim: the image is no complete 64-bit ELF file\n"); return hipErrorInvalidImage; }
     return module_load(image, bytes, out);
@@ -226,10 +210,15 @@ PUBLIC int hipModuleLoadData(Module **out, const void *image) {
     int code = begin();
     return done(code ? code : out && image ? load(out, image, LIMIT) : hipErrorInvalidValue);
 }
+PUBLIC int hipModuleLoadDataEx(Module **out, const void *image, u32 count, const int *options, void **values) {
+    (void)count, (void)options, (void)values;
+    return hipModuleLoadData(out, image);
+}
 PUBLIC int hipModuleLoad(Module **out, const char *name) {
     int code = begin();
-    FILE *file = !code && out && name ? fopen(name, "rb") : 0;
-    if (!file) return done(code ? code : hipErrorNotFound);
+    if (code || !out || !name) return done(code ? code : hipErrorInvalidValue);
+    FILE *file = fopen(name, "rb");
+    if (!file) return done(hipErrorFileNotFound);
     u8 *data = malloc(LIMIT);
     u64 bytes = data ? fread(data, 1, LIMIT - 1, file) : 0;
     fclose(file);
@@ -240,13 +229,106 @@ PUBLIC int hipModuleLoad(Module **out, const char *name) {
 PUBLIC int hipModuleUnload(Module *m) { int code = begin(); return done(code ? code : module_unload(m)); }
 PUBLIC int hipModuleGetFunction(Function **out, Module *m, const char *name) {
     int code = begin();
-    if (code || !out || !name || !module_known(m)) return done(code ? code : hipErrorInvalidHandle);
+    if (code || !out || !name || !*name) return done(code ? code : hipErrorInvalidValue);
+    if (!module_known(m)) return done(hipErrorInvalidHandle);
     for (u32 i = 0; i < m->table->kernels; i++)
         if (!strcmp(m->table->kernel[i].name, name)) { *out = &m->functions[i]; return done(hipSuccess); }
     return done(hipErrorNotFound);
 }
+PUBLIC int hipModuleGetGlobal(void **out, size_t *bytes, Module *m, const char *name) {
+    int code = begin();
+    if (code || (!out && !bytes) || !name || !*name) return done(code ? code : hipErrorInvalidValue);
+    if (!module_known(m)) return done(hipErrorInvalidHandle);
+    for (u32 i = 0; i < m->table->variables; i++) {
+        SimSymbol v = m->table->variable[i];
+        if (strcmp(v.name, name)) continue;
+        if (out) *out = m->code + v.address;
+        if (bytes) *bytes = v.size;
+        return done(hipSuccess);
+    }
+    return done(hipErrorNotFound);
+}
+
+/* Workgroups that fit on a workgroup processor, as HIP reckons: waves that the registers allow on its SIMDs, and LDS. */
+u32 occupancy(const SimKernel *k, u32 threads, u32 dynamic_lds) {
+    u32 registers = (k->vgprs ? k->vgprs + REGISTER_GRANULE - 1 : REGISTER_GRANULE) / REGISTER_GRANULE * REGISTER_GRANULE;
+    u32 waves = REGISTERS / (registers ? registers : 1), lds = k->lds_bytes + dynamic_lds;
+    if (k->vgprs > REGISTERS || k->lds_bytes > LDS_PER_GROUP) return 0;
+    if (waves > WAVES_PER_SIMD) waves = WAVES_PER_SIMD;
+    u32 groups = SIMDS * waves / ((threads + LANES - 1) / LANES);
+    return lds && LDS_FOR_OCCUPANCY / lds < groups ? LDS_FOR_OCCUPANCY / lds : groups;
+}
+static int active_blocks(int *out, void *f, int threads, size_t lds) {
+    int code = begin();
+    if (code || !out || threads <= 0) return done(code ? code : hipErrorInvalidValue);
+    Function *known = function_known(f);
+    if (!known) return done(hipErrorInvalidHandle);
+    *out = threads > MAX_THREADS || lds > LDS_PER_GROUP ? 0 : (int)occupancy(known->kernel, (u32)threads, (u32)lds);
+    return done(hipSuccess);
+}
+PUBLIC int hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(int *out, void *f, int threads, size_t lds) {
+    return active_blocks(out, f, threads, lds);
+}
+PUBLIC int hipModuleOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *out, void *f, int threads, size_t lds, u32 flags) {
+    return active_blocks(out, flags > 1 ? 0 : f, flags > 1 ? 0 : threads, lds);
+}
+/* The greatest workgroup among those that put the most waves on the card. */
+PUBLIC int hipModuleOccupancyMaxPotentialBlockSize(int *grid, int *block, void *f, size_t lds, int limit) {
+    int code = begin();
+    if (code || !grid || !block || lds > LDS_PER_GROUP) return done(code ? code : hipErrorInvalidValue);
+    Function *known = function_known(f);
+    if (!known) return done(hipErrorInvalidHandle);
+    u32 most = known->kernel->max_threads < MAX_THREADS ? known->kernel->max_threads : MAX_THREADS, best = 0;
+    if (limit > 0 && (u32)limit < most) most = (u32)limit;
+    *grid = *block = 0;
+    for (u32 threads = most < LANES ? most : most / LANES * LANES; threads; threads = threads > LANES ? threads - LANES : 0) {
+        u32 groups = occupancy(known->kernel, threads, (u32)lds), waves = groups * ((threads + LANES - 1) / LANES);
+        if (waves > best) best = waves, *block = (int)threads, *grid = (int)(groups * PROCESSORS);
+    }
+    return done(hipSuccess);
+}
+PUBLIC int hipModuleOccupancyMaxPotentialBlockSizeWithFlags(int *grid, int *block, void *f, size_t lds, int limit, u32 flags) {
+    return hipModuleOccupancyMaxPotentialBlockSize(flags > 1 ? 0 : grid, block, f, lds, limit);
+}
+/* hipFunction_attribute: 0 threads, 1 LDS, 2 constants, 3 scratch, 4 registers, 5 6 versions, 7 cache, 8 LDS left, 9 share. */
+PUBLIC int hipFuncGetAttribute(int *out, u32 what, void *f) {
+    int code = begin();
+    if (code || !out || what > 9) return done(code ? code : hipErrorInvalidValue);
+    Function *known = function_known(f);
+    if (!known) return done(hipErrorInvalidHandle);
+    const SimKernel *k = known->kernel;
+    const u32 answers[] = {k->max_threads, k->lds_bytes, 0, k->scratch_bytes, k->vgprs, 120, 120, 0, LDS_PER_GROUP - k->lds_bytes, 0};
+    *out = (int)answers[what];
+    return done(hipSuccess);
+}
+/* Takes a hipFunction_t: there are no host functions here. Nothing follows from what is set. */
+PUBLIC int hipFuncSetAttribute(const void *f, u32 what, int value) {
+    int code = begin();
+    Function *known = code ? 0 : function_known(f);
+    if (!known) return done(code ? code : hipErrorInvalidDeviceFunction);
+    int most = what == 8 ? (int)(LDS_PER_GROUP - known->kernel->lds_bytes) : what == 9 ? 100 : -2;
+    return done(value < (what == 9 ? -1 : 0) || value > most ? hipErrorInvalidValue : hipSuccess);
+}
+
+/* Where a launch takes its arguments from: pointers to values, or one buffer that is laid out as the kernel wants it. */
+typedef struct { void **given; const u8 *buffer; u64 bytes; } Given;
+enum { EXTRA_POINTER = 1, EXTRA_SIZE = 2, EXTRA_END = 3 };
+static int given_of(const SimKernel *k, void **values, void **extra, Given *out) {
+    *out = (Given){.given = values};
+    if (values && extra) return 0;
+    for (u32 i = 0; extra && (u64)extra[i] != EXTRA_END; i += 2) {
+        if ((u64)extra[i] == EXTRA_POINTER) out->buffer = extra[i + 1];
+        else if ((u64)extra[i] == EXTRA_SIZE && extra[i + 1]) memcpy(&out->bytes, extra[i + 1], 8);
+        else return 0;
+    }
+    for (u32 i = 0, n = 0; i < k->args; i++) {
+        if (k->arg[i].kind != ARG_VALUE) continue;
+        if (extra ? !out->buffer || k->arg[i].offset + k->arg[i].size > out->bytes : !values || !values[n++]) return 0;
+    }
+    return 1;
+}
 /* Argument bytes, hidden arguments and the dispatch packet behind them, in memory that the kernel may read. */
-static u8 *arguments_of(const SimKernel *k, const Shape *s, void **given) {
+static u8 *arguments_of(const SimKernel *k, const Shape *s, const Given *from) {
     u64 room = (k->kernarg_bytes + 63u) & ~63u;
     u8 *p = memory_take(room + 64, BLOCK_ARGUMENTS);
     if (!p) return 0;
@@ -254,7 +336,10 @@ static u8 *arguments_of(const SimKernel *k, const Shape *s, void **given) {
     for (u32 i = 0, n = 0; i < k->args; i++) {
         SimArg a = k->arg[i];
         u32 v = 0;
-        if (a.kind == ARG_VALUE) { memcpy(p + a.offset, given[n++], a.size); continue; }
+        if (a.kind == ARG_VALUE) {
+            memcpy(p + a.offset, from->buffer ? from->buffer + a.offset : from->given[n++], a.size);
+            continue;
+        }
         if (a.kind >= ARG_BLOCKS && a.kind < ARG_GROUP_SIZE) v = s->grid[a.kind - ARG_BLOCKS];
         else if (a.kind >= ARG_GROUP_SIZE && a.kind < ARG_REMAINDER) v = s->block[a.kind - ARG_GROUP_SIZE];
         else if (a.kind == ARG_DIMENSIONS) v = 3;
@@ -268,32 +353,58 @@ static u8 *arguments_of(const SimKernel *k, const Shape *s, void **given) {
     }
     return p;
 }
-static int launch(void *f, Shape s, void **given) {
+/* The shape against what HIP, the kernel and the card allow. */
+static int refused(const SimKernel *k, const Shape *s) {
+    u64 threads = 1, groups = 1;
+    for (u32 i = 0; i < 3; i++) {
+        if (!s->grid[i] || s->grid[i] > (i ? 65536u : 0x7fffffffu)) return hipErrorInvalidValue;
+        if (!s->block[i]) return hipErrorInvalidConfiguration;
+        if (s->block[i] > MAX_THREADS) return hipErrorInvalidValue;
+        if ((u64)s->grid[i] * s->block[i] > ~0u) return hipErrorInvalidConfiguration;
+        threads *= s->block[i], groups *= s->grid[i];
+    }
+    if (threads > MAX_THREADS || groups > 1u << 30) return hipErrorInvalidValue;
+    if ((u64)k->lds_bytes + s->dynamic_lds > LDS_PER_GROUP) return hipErrorInvalidValue;
+    if (threads > k->max_threads) return hipErrorLaunchFailure;
+    if (!s->cooperative) return hipSuccess;
+    return groups > occupancy(k, (u32)threads, s->dynamic_lds) * PROCESSORS ? hipErrorCooperativeLaunchTooLarge : hipSuccess;
+}
+static int launch(void *f, Shape s, void *stream, void **values, void **extra, void *start, void *stop) {
     int code = begin();
     Function *known = code ? 0 : function_known(f);
     if (!known) return done(code ? code : hipErrorInvalidHandle);
     const SimKernel *k = known->kernel;
-    u64 threads = (u64)s.block[0] * s.block[1] * s.block[2], groups = (u64)s.grid[0] * s.grid[1] * s.grid[2];
-    if (!threads || threads > k->max_threads || threads > MAX_THREADS || !groups || groups > 1u << 30 || (k->args && !given))
-        return done(hipErrorInvalidValue);
-    if (k->lds_bytes + s.dynamic_lds > LDS_PER_GROUP) return done(hipErrorInvalidConfiguration);
+    Given given;
+    if (!stream_known(stream)) return done(hipErrorInvalidValue);
+    if ((start && !event_known(start)) || (stop && !event_known(stop))) return done(hipErrorInvalidHandle);
+    code = refused(k, &s);
+    if (code || !given_of(k, values, extra, &given)) return done(code ? code : hipErrorInvalidValue);
     if (settings.weak) { report_line("rdna4sim: weak memory mode is not there yet\n"); return done(hipErrorNotSupported); }
-    u8 *arguments = arguments_of(k, &s, given);
+    u8 *arguments = arguments_of(k, &s, &given);
     if (!arguments) return done(hipErrorOutOfMemory);
+    if (start) event_mark(start);
+    known->launches++;
     sticky = launch_run(known, &s, arguments, k->kernarg_bytes);
     memory_give((u64)arguments, BLOCK_ARGUMENTS);
+    if (stop) event_mark(stop);
     /* As on hardware the fault shows at the next call. */
     unlock();
     return hipSuccess;
 }
-PUBLIC int hipModuleLaunchKernel(void *f, u32 gx, u32 gy, u32 gz, u32 bx, u32 by, u32 bz, u32 lds, void *stream, void **given,
+PUBLIC int hipModuleLaunchKernel(void *f, u32 gx, u32 gy, u32 gz, u32 bx, u32 by, u32 bz, u32 lds, void *stream, void **values,
                                  void **extra) {
-    if (extra) return hipErrorNotSupported;
-    (void)stream;
-    return launch(f, (Shape){{gx, gy, gz}, {bx, by, bz}, lds, 0}, given);
+    return launch(f, (Shape){{gx, gy, gz}, {bx, by, bz}, lds, 0}, stream, values, extra, 0, 0);
 }
 PUBLIC int hipModuleLaunchCooperativeKernel(void *f, u32 gx, u32 gy, u32 gz, u32 bx, u32 by, u32 bz, u32 lds, void *stream,
-                                            void **given) {
-    (void)stream;
-    return launch(f, (Shape){{gx, gy, gz}, {bx, by, bz}, lds, 1}, given);
+                                            void **values) {
+    return launch(f, (Shape){{gx, gy, gz}, {bx, by, bz}, lds, 1}, stream, values, 0, 0, 0);
+}
+/* Sizes in threads; they must be whole workgroups. */
+PUBLIC int hipExtModuleLaunchKernel(void *f, u32 x, u32 y, u32 z, u32 bx, u32 by, u32 bz, size_t lds, void *stream,
+                                    void **values, void **extra, void *start, void *stop, u32 flags) {
+    (void)flags;
+    int whole = !(bx && x % bx) && !(by && y % by) && !(bz && z % bz) && lds <= LDS_PER_GROUP;
+    if (!whole) { look(); return done(hipErrorInvalidValue); }
+    Shape s = {{bx ? x / bx : 1, by ? y / by : 1, bz ? z / bz : 1}, {bx, by, bz}, (u32)lds, 0};
+    return launch(f, s, stream, values, extra, start, stop);
 }

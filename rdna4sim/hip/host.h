@@ -11,15 +11,21 @@
 /* HIP's error numbers. */
 enum {
     hipSuccess = 0, hipErrorInvalidValue = 1, hipErrorOutOfMemory = 2, hipErrorNotInitialized = 3,
-    hipErrorInvalidConfiguration = 9, hipErrorInvalidDevice = 101, hipErrorInvalidImage = 200, hipErrorInvalidHandle = 400,
-    hipErrorNotFound = 500, hipErrorNotReady = 600, hipErrorIllegalAddress = 700, hipErrorLaunchTimeOut = 702,
+    hipErrorInvalidConfiguration = 9, hipErrorInvalidMemcpyDirection = 21, hipErrorInvalidDeviceFunction = 98,
+    hipErrorInvalidDevice = 101, hipErrorInvalidImage = 200, hipErrorInvalidContext = 201, hipErrorNoBinaryForGpu = 209,
+    hipErrorUnsupportedLimit = 215,
+    hipErrorPeerAccessUnsupported = 217, hipErrorFileNotFound = 301, hipErrorInvalidHandle = 400, hipErrorNotFound = 500,
+    hipErrorNotReady = 600, hipErrorIllegalAddress = 700, hipErrorLaunchTimeOut = 702, hipErrorPeerAccessNotEnabled = 705,
+    hipErrorContextIsDestroyed = 709, hipErrorHostMemoryAlreadyRegistered = 712, hipErrorHostMemoryNotRegistered = 713,
     hipErrorLaunchFailure = 719, hipErrorCooperativeLaunchTooLarge = 720, hipErrorNotSupported = 801, hipErrorUnknown = 999
 };
 
 /* The modelled card: 32 workgroup processors of 4 SIMDs, 1536 registers a lane, 128 KiB LDS each. */
 enum { PROCESSORS = 32, SIMDS = 4, WAVES_PER_SIMD = 16, REGISTERS = 1536, REGISTER_GRANULE = 24, LDS_PER_PROCESSOR = 131072,
-       LDS_PER_GROUP = 65536, MAX_THREADS = 1024, MAX_WAVES = MAX_THREADS / LANES };
+       LDS_PER_GROUP = 65536, LDS_FOR_OCCUPANCY = 65536, MAX_THREADS = 1024, MAX_WAVES = MAX_THREADS / LANES };
 #define DEVICE_MEMORY (32ull << 30)
+/* kHz of the shader engines, of the memory (16 transfers a cycle, 256 wires) and of the clock that kernels can read. */
+enum { CLOCK_KHZ = 2400000, MEMORY_KHZ = 1250000, TIMER_KHZ = 100000 };
 
 typedef struct {
     u32 seed;
@@ -31,14 +37,19 @@ HIDDEN extern Settings settings;
 HIDDEN void settings_read(void);
 
 /* Memory: allocations in one reserved range, in address order. */
+#define RANGE (64ull << 30)
 typedef struct { u64 address, bytes; u32 kind; } Block;
-enum { BLOCK_DEVICE, BLOCK_HOST, BLOCK_CODE, BLOCK_ARGUMENTS };
+enum { BLOCK_DEVICE, BLOCK_HOST, BLOCK_CODE, BLOCK_ARGUMENTS, BLOCK_MANAGED, BLOCK_REGISTERED };
 HIDDEN void *memory_take(u64 bytes, u32 kind);
 HIDDEN int memory_give(u64 address, u32 kind);
 HIDDEN const Block *memory_find(u64 address);
 HIDDEN const Block *memory_near(u64 address);
 HIDDEN u64 memory_used(void);
 HIDDEN void memory_reset(void);
+HIDDEN int memory_inside(u64 address);
+HIDDEN u64 memory_base(void);
+HIDDEN int memory_register(u64 address, u64 bytes);
+HIDDEN int memory_unregister(u64 address);
 
 typedef struct Module Module;
 typedef struct { Module *module; const SimKernel *kernel; u64 launches; } Function;
@@ -46,6 +57,7 @@ struct Module {
     void *library;
     const SimModule *table;
     u8 *code;
+    u64 hash;
     Function *functions;
     Module *next;
 };
@@ -96,6 +108,7 @@ struct Launch {
     HostWave *current;
     u64 random;
     u64 counters[COUNTERS];
+    u64 ended, least, most, phases;     /* waves that ended, their instructions; barriers of a workgroup, the greatest */
     int stop;
 };
 HIDDEN extern Launch *running;
@@ -104,10 +117,12 @@ HIDDEN int launch_run(Function *f, const Shape *shape, const void *arguments, u6
 HIDDEN u32 occupancy(const SimKernel *k, u32 threads, u32 dynamic_lds);
 HIDDEN u64 random_next(u64 *state);
 HIDDEN u32 random_below(u64 *state, u32 n);
-HIDDEN double launch_estimate_ms(void);
-HIDDEN void counters_add(Launch *l, u64 waves);
+/* Counters: before a launch, for each wave, after the launch; to the file, when there is something new. */
+HIDDEN void counters_start(void);
+HIDDEN void counters_wave(Wave *w);
+HIDDEN void counters_add(const Launch *l);
 HIDDEN void counters_write(void);
-HIDDEN void counters_reset(void);
+HIDDEN void counters_file(void);
 HIDDEN extern double estimated_ms;
 
 /* Reports. */
@@ -135,7 +150,17 @@ HIDDEN void weak_wait(Wave *w, u32 counter, u32 left);
 HIDDEN void weak_inv(Wave *w, u32 scope);
 HIDDEN void weak_wb(Wave *w, u32 scope);
 
+/* A HIP call: begin() or look() takes the lock, done() gives it back and remembers the error. begin() answers with the fault
+ * of an earlier launch, which ends every later call; look() is for calls that work after one too. */
 HIDDEN extern int sticky;
 HIDDEN void lock(void);
+HIDDEN int try_lock(void);
 HIDDEN void unlock(void);
+HIDDEN int begin(void);
+HIDDEN void look(void);
+HIDDEN int done(int code);
+HIDDEN int stream_known(const void *stream);
+HIDDEN int event_known(const void *event);
+HIDDEN void event_mark(const void *event);
+HIDDEN void streams_reset(void);
 #endif

@@ -1,6 +1,7 @@
 /* Launches: a coroutine for each wave, workgroups in turn, barriers, faults. */
 #define _GNU_SOURCE
 #include "host.h"
+#include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,10 @@ enum { ACTIVE_GROUPS = 64, SLICE = 1 << 16, IDLE_ROUNDS = 20000 };
 void report_line(const char *format, ...) {
     va_list list;
     FILE *out = *settings.report ? fopen(settings.report, "a") : stderr;
-    if (!out) return;
+    if (!out) {
+        fprintf(stderr, "rdna4sim: %s cannot be written (%s); reports go to standard error\n", settings.report, strerror(errno));
+        *settings.report = 0, out = stderr;
+    }
     va_start(list, format);
     vfprintf(out, format, list);
     va_end(list);
@@ -62,6 +66,7 @@ static int on_locate(Wave *w, Site *site, u64 address, u64 bytes) {
 }
 static void barrier_passes(Group *g) {
     if (g->members && g->arrived >= g->members) { g->arrived = 0; g->phase++; running->progress++; }
+    if (g->phase > running->phases) running->phases = g->phase;
 }
 static void on_signal(Wave *w) {
     HostWave *h = w->host;
@@ -72,10 +77,15 @@ static void on_signal(Wave *w) {
 static u64 on_clock(Wave *w) { return w->instructions; }
 const Runtime runtime = {.yield = on_yield, .fault = on_fault, .locate = on_locate, .signal = on_signal, .clock = on_clock};
 
+static void wave_counted(Launch *l, u64 n) {
+    if (!l->ended++ || n < l->least) l->least = n;
+    if (n > l->most) l->most = n;
+}
 static void wave_main(void *argument) {
     HostWave *h = argument;
     h->launch->function->kernel->run(&h->w);
     h->state = WAVE_DONE;
+    wave_counted(h->launch, h->w.instructions);
     h->group->members--;
     h->group->alive--;
     h->launch->progress++;
@@ -93,6 +103,7 @@ static void wave_start(Launch *l, Group *g, u32 n) {
                   .scratch_bytes = k->scratch_bytes, .sites = l->sites, .code = l->code, .kernarg = l->kernarg,
                   .dispatch = l->kernarg + (k->kernarg_bytes + 63u & ~63u), .group_x = x, .group_yz = y | z << 16,
                   .seed = settings.seed, .id = n, .counters = l->counters, .host = h, .slice_end = SLICE};
+    counters_wave(&h->w);
     h->w.scratch = k->scratch_bytes ? malloc((u64)k->scratch_bytes * LANES) : 0;
     if (k->scratch_bytes) memset(h->w.scratch, 0xcb, (u64)k->scratch_bytes * LANES);
     for (u32 i = 0; i < LANES; i++) {
@@ -147,6 +158,7 @@ int launch_run(Function *f, const Shape *shape, const void *arguments, u64 bytes
     (void)arguments, (void)bytes;
     Launch launch = {.function = f, .shape = *shape, .random = settings.seed}, *l = &launch;
     running = l;
+    counters_start();
     l->groups = shape->grid[0] * shape->grid[1] * shape->grid[2];
     l->waves = (shape->block[0] * shape->block[1] * shape->block[2] + LANES - 1) / LANES;
     l->lds_bytes = k->lds_bytes + shape->dynamic_lds;
@@ -173,6 +185,7 @@ int launch_run(Function *f, const Shape *shape, const void *arguments, u64 bytes
         if (settings.limit && l->total > settings.limit) stuck(l, FAULT_LIMIT);
         else if (idle > IDLE_ROUNDS) stuck(l, FAULT_NO_PROGRESS);
     }
+    counters_add(l);
     for (u32 i = 0; i < l->active; i++) group_end(&l->group[i]);
     free(l->group), free(l->order), free(l->sites);
     running = 0;

@@ -1,5 +1,6 @@
 /* The environment, read here and nowhere else: at the first call and at each hipDeviceReset. */
 #include "host.h"
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,25 +8,29 @@ Settings settings;
 
 static void text(const char *name, char *to, size_t size) {
     const char *value = getenv(name);
+    if (value && strlen(value) >= size) {
+        fprintf(stderr, "rdna4sim: %s is longer than %zu bytes; it is not used\n", name, size - 1);
+        value = 0;
+    }
     snprintf(to, size, "%s", value ? value : "");
 }
-static u64 number(const char *name, u64 otherwise) {
+/* A whole number up to `most`, decimal or with 0x. */
+static u64 number(const char *name, u64 otherwise, u64 most) {
     const char *value = getenv(name);
     if (!value || !*value) return otherwise;
     char *end;
+    errno = 0;
     u64 n = strtoull(value, &end, 0);
-    if (*end) {
-        fprintf(stderr, "rdna4sim: %s=%s is no number; %llu is used\n", name, value, otherwise);
-        return otherwise;
-    }
-    return n;
+    if (*value >= '0' && *value <= '9' && !*end && !errno && n <= most) return n;
+    fprintf(stderr, "rdna4sim: %s=%s is not a number from 0 to %llu; %llu is used\n", name, value, most, otherwise);
+    return otherwise;
 }
 void settings_read(void) {
-    settings.seed = (u32)number("RDNA4SIM_SEED", 0);
-    settings.weak = number("RDNA4SIM_WEAK", 0) != 0;
-    settings.limit = number("RDNA4SIM_LIMIT", 0);
-    settings.check_undefined = number("RDNA4SIM_UNDEFINED", 1) != 0;
-    settings.events_estimate = number("RDNA4SIM_ESTIMATE", 0) != 0;
+    settings.seed = (u32)number("RDNA4SIM_SEED", 0, ~0u);
+    settings.weak = (int)number("RDNA4SIM_WEAK", 0, 1);
+    settings.limit = number("RDNA4SIM_LIMIT", 0, ~0ull);
+    settings.check_undefined = (int)number("RDNA4SIM_UNDEFINED", 1, 1);
+    settings.events_estimate = (int)number("RDNA4SIM_ESTIMATE", 0, 1);
     text("RDNA4SIM_COUNTERS", settings.counters, sizeof settings.counters);
     text("RDNA4SIM_REPORT", settings.report, sizeof settings.report);
     text("RDNA4SIM_CACHE", settings.cache, sizeof settings.cache);

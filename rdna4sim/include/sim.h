@@ -30,7 +30,10 @@ enum {
 };
 enum { COUNT_SALU, COUNT_VALU, COUNT_SMEM, COUNT_VMEM, COUNT_LDS, COUNT_BRANCH, COUNT_WMMA, COUNT_OTHER, COUNT_WAIT,
        COUNT_BARRIER, COUNT_LOAD_BYTES, COUNT_STORE_BYTES, COUNT_ATOMIC_BYTES, COUNT_LDS_BYTES, COUNT_SCALAR_BYTES,
-       COUNT_SCRATCH_BYTES, COUNTERS };
+       COUNT_SCRATCH_BYTES,
+       /* Of VALU those that the transcendental unit does; cycles of all WMMA; lines touched for the first time in the launch. */
+       COUNT_TRANS, COUNT_WMMA_CYCLES, COUNT_READ_LINES, COUNT_WRITE_LINES, COUNTERS };
+enum { LINE_SHIFT = 7 };
 enum { PENDING_LOAD, PENDING_DS, PENDING_SCALAR, PENDING_STORE, PENDING_KINDS };
 enum { LAND_NOTHING, LAND_V, LAND_LOW, LAND_HIGH, LAND_S };
 
@@ -73,6 +76,8 @@ struct Wave {
     u32 group_x, group_yz, exec, seed, id, pc;
     u32 barrier_first;
     u64 *counters;
+    u8 *lines[2];           /* with counters: a bit for each line that was read, or written */
+    u64 lines_base, lines_count;
     u32 vid[LANES] __attribute__((aligned(128)));
     /* Weak memory mode keeps the registers here, because a load may land long after its instruction. */
     V *v;

@@ -27,6 +27,8 @@ OUTLINE void flat_load(Wave *w, u32 exec, Site *site, u32 pc, VQ at, u32 bytes, 
         else if (bytes == 2) r[0] = is_signed ? gload_i16(w, global, site, pc, a) : gload_u16(w, global, site, pc, a);
         else {
             u32 table[LANES * 4];
+            COUNT(w, COUNT_LOAD_BYTES, LIVE(global) * bytes);
+            TOUCH(w, global, a, bytes, 0);
             check(w, site, global, pc, &a, bytes, FAULT_GLOBAL_READ);
             gather(global, &a, n, table);
             for (u32 m = global; m; m &= m - 1) {

@@ -16,10 +16,29 @@ typedef u16 Unaligned16 __attribute__((aligned(1), may_alias));
 
 #ifdef SIM_COUNTERS
 #define COUNT(w, what, n) ((w)->counters[what] += (u64)(n))
+#define TOUCH(w, exec, a, bytes, writes) touch(w, exec, a, bytes, writes)
 #else
 #define COUNT(w, what, n) ((void)0)
+#define TOUCH(w, exec, a, bytes, writes) ((void)0)
 #endif
 #define LIVE(exec) __builtin_popcount(exec)
+
+/* Lines of memory that the launch reads (or writes) here for the first time. Not checked yet: an address may be any. */
+OUTLINE void touch_line(Wave *w, u64 line, u32 writes) {
+    if (line >= w->lines_count || w->lines[writes][line >> 3] >> (line & 7) & 1) return;
+    w->lines[writes][line >> 3] |= (u8)(1 << (line & 7));
+    w->counters[COUNT_READ_LINES + writes]++;
+}
+OUTLINE void touch(Wave *w, u32 exec, Ad a, u32 bytes, u32 writes) {
+    u64 last = ~0ull;
+    for (u32 m = exec; m; m &= m - 1) {
+        u64 p = a.base + a.off[__builtin_ctz(m)] - w->lines_base, line = p >> LINE_SHIFT, end = (p + bytes - 1) >> LINE_SHIFT;
+        if (line == last && end == last) continue;
+        touch_line(w, line, writes);
+        if (end != line) touch_line(w, end, writes);
+        last = end;
+    }
+}
 
 INLINE Ad ad_s(u64 base, V off, i64 imm) { return (Ad){base + (u64)imm, off}; }
 /* 64-bit addresses in VGPR pairs. Nearly always the upper halves are equal. */
@@ -62,6 +81,7 @@ INLINE int all_equal(u32 exec, V off) { return exec == ~0u && !bits_v((VI)(off !
     INLINE V gload_##NAME(Wave *w, u32 exec, Site *site, u32 pc, Ad a) {                                       \
         if (!exec) return SP(0);                                                                               \
         COUNT(w, COUNT_LOAD_BYTES, LIVE(exec) * sizeof(T));                                                    \
+        TOUCH(w, exec, a, sizeof(T), 0);                                                                       \
         if (LIKELY(consecutive(exec, a.off, sizeof(T)))) {                                                     \
             u64 p = a.base + a.off[0];                                                                         \
             if (LIKELY(check_run(w, site, p, LANES * sizeof(T)))) {                                            \
@@ -118,6 +138,7 @@ INLINE void columns1(const u32 *t, V *r) { __builtin_memcpy(r, t, sizeof *r); }
         u32 table[LANES * N] __attribute__((aligned(64)));                                                     \
         if (!exec) { for (int i = 0; i < N; i++) r[i] = SP(0); return; }                                       \
         COUNT(w, COUNT_LOAD_BYTES, LIVE(exec) * N * 4);                                                        \
+        TOUCH(w, exec, a, N * 4, 0);                                                                           \
         if (LIKELY(consecutive(exec, a.off, N * 4))) {                                                         \
             u64 p = a.base + a.off[0];                                                                         \
             if (LIKELY(check_run(w, site, p, LANES * N * 4))) { columns##N((const u32 *)p, r); return; }       \
@@ -140,6 +161,7 @@ DEFINE_LOAD_N(4)
     INLINE void gstore_##NAME(Wave *w, u32 exec, Site *site, u32 pc, Ad a, V x) {                              \
         if (!exec) return;                                                                                     \
         COUNT(w, COUNT_STORE_BYTES, LIVE(exec) * sizeof(T));                                                   \
+        TOUCH(w, exec, a, sizeof(T), 1);                                                                       \
         ++*w->progress;                                                                                        \
         if (LIKELY(consecutive(exec, a.off, sizeof(T)))) {                                                     \
             u64 p = a.base + a.off[0];                                                                         \
@@ -163,6 +185,7 @@ DEFINE_STORE(b32, u32, V)
 INLINE void gstore_n(Wave *w, u32 exec, Site *site, u32 pc, Ad a, u32 n, const V *x) {
     if (!exec) return;
     COUNT(w, COUNT_STORE_BYTES, LIVE(exec) * n * 4);
+    TOUCH(w, exec, a, n * 4, 1);
     ++*w->progress;
     check(w, site, exec, pc, &a, n * 4, FAULT_GLOBAL_WRITE);
     for (u32 m = exec; m; m &= m - 1) {
@@ -176,6 +199,7 @@ INLINE void gstore_n(Wave *w, u32 exec, Site *site, u32 pc, Ad a, u32 n, const V
 #define ATOMIC_LOOP(T, TA, BYTES, X, Y, OP)                                                                    \
     check(w, site, exec, pc, &a, BYTES, FAULT_GLOBAL_ATOMIC);                                                  \
     COUNT(w, COUNT_ATOMIC_BYTES, LIVE(exec) * BYTES);                                                          \
+    TOUCH(w, exec, a, BYTES, 1);                                                                               \
     for (u32 m = exec; m; m &= m - 1) {                                                                        \
         u32 l = (u32)__builtin_ctz(m);                                                                         \
         u64 at = a.base + a.off[l];                                                                            \
@@ -219,6 +243,7 @@ INLINE void scratch_store(Wave *w, u32 exec, u32 pc, V off, u32 bytes, const V *
 INLINE u64 scalar_at(Wave *w, Site *site, u32 pc, u64 p, u32 bytes) {
     if (bytes >= 4) p &= ~3ull;
     COUNT(w, COUNT_SCALAR_BYTES, bytes);
+    TOUCH(w, 1, ((Ad){p, SP(0)}), bytes, 0);
     if (UNLIKELY(!check_run(w, site, p, bytes))) w->rt->fault(w, FAULT_SCALAR_READ, pc, 0, p, bytes);
     return p;
 }

@@ -29,6 +29,7 @@ OUTLINE void weak_gload(Wave *w, u32 exec, Site *site, u32 pc, Ad a, u32 size, u
     u8 bytes[LANES * 16];
     if (exec) check(w, site, exec, pc, &a, size, FAULT_GLOBAL_READ);
     COUNT(w, COUNT_LOAD_BYTES, LIVE(exec) * size);
+    TOUCH(w, exec, a, size, 0);
     addresses(exec, &a, at);
     w->rt->weak_load(w, exec, at, size, scope, pc, bytes);
     from_bytes(bytes, size, is_signed, exec, r);
@@ -38,6 +39,7 @@ OUTLINE void weak_gstore(Wave *w, u32 exec, Site *site, u32 pc, Ad a, u32 size, 
     u8 bytes[LANES * 16];
     if (exec) check(w, site, exec, pc, &a, size, FAULT_GLOBAL_WRITE);
     COUNT(w, COUNT_STORE_BYTES, LIVE(exec) * size);
+    TOUCH(w, exec, a, size, 1);
     addresses(exec, &a, at);
     to_bytes(x, size, bytes);
     if (exec) ++*w->progress;
@@ -55,6 +57,7 @@ OUTLINE void weak_scalar_load(Wave *w, u32 pc, u64 p, u32 size, u32 scope, u8 *o
 #define WEAK_ATOMIC_LOOP(SCOPE, T, TA, BYTES, X, Y, OP)                                                        \
     if (exec) check(w, site, exec, pc, &a, BYTES, FAULT_GLOBAL_ATOMIC);                                        \
     COUNT(w, COUNT_ATOMIC_BYTES, LIVE(exec) * BYTES);                                                          \
+    TOUCH(w, exec, a, BYTES, 1);                                                                               \
     for (u32 m = exec; m; m &= m - 1) {                                                                        \
         u32 l = (u32)__builtin_ctz(m);                                                                         \
         u64 at = a.base + a.off[l];                                                                            \
