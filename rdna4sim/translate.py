@@ -36,8 +36,8 @@ TTMP_X, TTMP_YZ = 108 + 9, 108 + 7
 COUNT_CLASS = {"SOP1": "SALU", "SOP2": "SALU", "SOPC": "SALU", "SOPK": "SALU", "SMEM": "SMEM", "DS": "LDS",
                "GLOBAL": "VMEM", "FLAT": "VMEM", "SCRATCH": "VMEM"}  # fmt: skip
 TRANSCENDENTAL = re.compile(r"v_(s_)?(exp|log|rcp|rcp_iflag|rsq|sqrt|sin|cos)_f(16|32)")
-# Cycles of a 16x16 WMMA on a SIMD: 1024 operations a cycle and compute unit of two SIMDs with 16-bit elements, twice as
-# many with 8-bit ones, four times with 4-bit ones (AMD's figures for RDNA 4, dense). An instruction does 2 * 16 * 16 * K.
+# Cycles of a 16x16 WMMA on a SIMD: 1024 operations a cycle and compute unit (two SIMDs) with 16-bit elements, twice as
+# many with 8-bit ones, four times with 4-bit ones (AMD's figures for RDNA 4). An instruction does 2 * 16 * 16 * K.
 WMMA_RATE = {"f16": 512, "bf16": 512, "iu8": 1024, "fp8": 1024, "bf8": 1024, "iu4": 2048}
 
 

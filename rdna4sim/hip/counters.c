@@ -88,7 +88,7 @@ void counters_add(const Launch *l) {
 
 /* Numbers without the locale's decimal point. */
 static void put(FILE *out, const char *key, double value) {
-    fprintf(out, "\"%s\": %llu.%03u", key, (u64)value, (u32)((value - (double)(u64)value) * 1e3));
+    fprintf(out, "\"%s\": %llu.%06u", key, (u64)value, (u32)((value - (double)(u64)value) * 1e6));
 }
 static void put_text(FILE *out, const char *text) {
     for (const u8 *p = (const u8 *)text; *p; p++)
