@@ -119,8 +119,10 @@ def test_flat_lds_and_scratch_bytes_are_what_a_hand_counts(tmp_path: Path) -> No
     assert kernel["instructions"] == {**classes, "barrier_wait": 0, "total": 16}
 
 
-def test_waves_of_different_length(tmp_path: Path) -> None:
-    _, kernel = counted(tmp_path / "c.json", tiny("uneven", UNEVEN), "uneven", 3, 64, times=2)
+@pytest.mark.parametrize("condition", ["eq", "lg"])
+def test_waves_of_different_length(tmp_path: Path, condition: str) -> None:
+    body = UNEVEN.replace("s_cmp_eq", f"s_cmp_{condition}")
+    _, kernel = counted(tmp_path / "c.json", tiny("uneven", body), "uneven", 3, 64, times=2)
     assert kernel["instructions_per_wave"] == {"smallest": 4, "greatest": 6, "mean": 5}
     assert (kernel["instructions"]["wmma"], kernel["wmma_cycles"]) == (6 * 2, 6 * (16 + 8))
     assert (kernel["launches"], kernel["workgroups"], kernel["waves"]) == (2, 6, 12)

@@ -364,7 +364,10 @@ def test_events(hip: Hip) -> None:
         new(hip, "hipEventCreateWithFlags", 2),
     )
     ms, stream = c_float(-1), new(hip, "hipStreamCreate")
-    assert hip.raw("hipEventElapsedTime", byref(ms), a, b) == HANDLE  # not recorded
+    recorded = new(hip, "hipEventCreate")
+    hip.call("hipEventRecord", recorded, None)
+    for pair in ((a, b), (a, recorded), (recorded, a)):
+        assert hip.raw("hipEventElapsedTime", byref(ms), *pair) == HANDLE  # not both were recorded
     for event in (a, b, silent):
         hip.call("hipEventRecord", event, stream)
         hip.call("hipEventSynchronize", event)
@@ -510,6 +513,34 @@ def test_bundles(hip: Hip) -> None:
         assert hip.raw("hipModuleLoadData", byref(module), damaged + bytes(64)) == IMAGE
 
 
+def test_images_that_end_in_no_memory(hip: Hip) -> None:
+    """A page, and behind it one that cannot be read; the image fills the end of the first."""
+    libc, page = ctypes.CDLL(None, use_errno=True), 4096
+    libc.mmap.restype = c_void_p
+    base = libc.mmap(None, c_size_t(2 * page), 3, 0x22, -1, c_size_t(0))
+    assert libc.mprotect(p(base + page), c_size_t(page), 0) == 0
+    endless = b"__CLANG_OFFLOAD_BUNDLE__" + struct.pack("<Q", 2**40) + bytes(240)
+    beyond = b"__CLANG_OFFLOAD_BUNDLE__" + struct.pack("<4Q", 1, page + 8, 4096, 9) + b"x-gfx1201"
+    long_name = b"__CLANG_OFFLOAD_BUNDLE__" + struct.pack("<4Q", 1, 0, 0, 200) + bytes(10)
+    for data in (endless, beyond, long_name, image()[:200], b"\x7fELF"):
+        ctypes.memmove(base + page - len(data), data, len(data))
+        assert hip.raw("hipModuleLoadData", byref(c_void_p()), p(base + page - len(data))) == IMAGE
+    for nowhere in (8, base + page, 2**47):
+        assert hip.raw("hipModuleLoadData", byref(c_void_p()), p(nowhere)) == IMAGE
+
+
+def test_an_old_handle_never_means_a_new_module(hip: Hip) -> None:
+    old = []
+    for _ in range(20):
+        module, function = new(hip, "hipModuleLoadData", image()), c_void_p()
+        hip.call("hipModuleGetFunction", byref(function), module, b"scaled")
+        for stale_module, stale_function in old:
+            assert hip.raw("hipModuleUnload", stale_module) == HANDLE
+            assert hip.raw("hipFuncGetAttribute", byref(c_int()), 0, stale_function) == HANDLE
+        hip.call("hipModuleUnload", module)
+        old.append((module, function))
+
+
 def test_what_is_known_of_a_function(hip: Hip) -> None:
     f, value = hip.kernel(tiny("big", "", vgprs=96, lds=40960, threads=256), "big"), c_int()
     answers = []
@@ -630,7 +661,7 @@ lib.hipModuleLoadData(ctypes.byref(ctypes.c_void_p()), b"x" * 99)
     "name, value, lines",
     [
         ("SEED", "abc", 1), ("SEED", "-1", 1), ("SEED", "4294967296", 1), ("SEED", "12 ", 1), ("SEED", "0x10", 0),
-        ("WEAK", "yes", 1), ("WEAK", "2", 1), ("LIMIT", "99999999999999999999", 1),
+        ("WEAK", "yes", 1), ("WEAK", "2", 1), ("LIMIT", "-1", 1), ("LIMIT", "99999999999999999999", 1),
         ("LIMIT", "18446744073709551615", 0), ("ESTIMATE", "on", 1), ("UNDEFINED", "no", 1), ("COUNTERS", "x" * 600, 1),
         ("REPORT", "/no/such/folder/r.txt", 1), ("SEED", "", 0),
     ],
