@@ -391,7 +391,6 @@ static int launch(void *f, Shape s, void *stream, void **values, void **extra, v
     u8 *arguments = arguments_of(k, &s, &given);
     if (!arguments) return done(hipErrorOutOfMemory);
     if (start) event_mark(start);
-    known->launches++;
     sticky = launch_run(known, &s, arguments, k->kernarg_bytes);
     memory_give((u64)arguments, BLOCK_ARGUMENTS);
     if (stop) event_mark(stop);

@@ -374,8 +374,8 @@ def test_events(hip: Hip) -> None:
         hip.call("hipEventQuery", event)
         hip.call("hipStreamWaitEvent", None, event, 0)
     hip.call("hipEventElapsedTime", byref(ms), a, b)
-    assert ms.value > 0
     forth = ms.value
+    assert forth >= 0
     hip.call("hipEventElapsedTime", byref(ms), b, a)
     assert ms.value == -forth
     assert hip.raw("hipEventElapsedTime", byref(ms), a, silent) == HANDLE
@@ -426,7 +426,6 @@ def test_arguments_in_a_buffer_and_sizes_in_threads(hip: Hip) -> None:
     hip.call(*ext, start, stop, 0)
     assert (y.read(U32) == scaled(X)).all()
     hip.call("hipEventElapsedTime", byref(ms), start, stop)
-    assert ms.value > 0
     assert hip.raw("hipExtModuleLaunchKernel", kernel, 100, 1, 1, 64, *ext[6:], start, stop, 0) == VALUE
     assert hip.raw(*ext, p(8), stop, 0) == HANDLE
     size.value = 31
