@@ -20,7 +20,7 @@ import pytest
 # The layout of HIP's structures and its numbers, from HIP's headers, as tinygrad generated them.
 from tinygrad.runtime.autogen import hip as header
 
-from tests.sim.build import compile_source
+from tests.sim.build import code_object, compile_source
 from tests.sim.elf import symbols
 from tests.sim.exact import U32, U64
 from tests.sim.hip import Hip, library_path, simulator
@@ -676,3 +676,31 @@ def test_an_option_that_means_nothing_is_one_line(name: str, value: str, lines: 
     assert len(said) == lines + 1 and "no complete 64-bit ELF file" in said[-1], said
     if lines:
         assert (value if name == "REPORT" else f"RDNA4SIM_{name}") in said[0]
+
+
+# tinygrad's HIP runtime, which knows nothing of this simulator: it takes the library that HIP_PATH names.
+FOREIGN = """
+import sys, types
+import numpy as np
+from tinygrad.device import BufferSpec
+from tinygrad.runtime.ops_hip import HIPDevice, HIPProgram
+device, x = HIPDevice(""), np.arange(64, dtype=np.uint32)
+assert (device.arch, device.count()) == ("gfx1201", 1)
+memory = device.allocator
+a, b = memory._alloc(256, BufferSpec()), memory._alloc(256, BufferSpec())
+memory._copyin(a, memoryview(x).cast("B"))
+program = HIPProgram(device, types.SimpleNamespace(name="add_one", lib=open(sys.argv[1], "rb").read(), signature=()))
+assert program(a, b, global_size=(1, 1, 1), local_size=(64, 1, 1), wait=True) >= 0
+out = bytearray(256)
+memory._copyout(memoryview(out), b)
+assert (np.frombuffer(out, np.uint32) == x + 1).all()
+"""
+
+
+def test_a_foreign_host_program_runs(tmp_path: Path) -> None:
+    path = tmp_path / "image"
+    path.write_bytes(code_object("faults"))
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("RDNA4SIM_") or k == "RDNA4SIM_CACHE"}
+    command = [sys.executable, "-c", FOREIGN, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment | {"HIP_PATH": library_path()})
+    assert done.returncode == 0, done.stderr[-2000:]
