@@ -1,0 +1,389 @@
+"""Instructions as text, in the syntax of LLVM's assembler and the line format of llvm-objdump.
+
+Owns: which operands an instruction has, in which order they stand, and how registers, constants and modifiers are
+written. Words of immediates are in `immediates`. Widths and kinds of operands come from AMD's machine-readable tables,
+which the `tinygrad` wheel carries. A word that is no instruction becomes a `.long` line.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from functools import cache
+
+from . import immediates
+from .decode import Inst, decode, opcodes
+from .elf import CodeObject
+from .errors import SimError, Unsupported
+
+FLOATS = ("0.5", "-0.5", "1.0", "-1.0", "2.0", "-2.0", "4.0", "-4.0")
+INVERSE_2PI = {16: "0.15915494", 32: "0.15915494", 64: "0.15915494309189532"}
+# Bit patterns that LLVM writes as a number.
+AS_FLOAT = {
+    16: dict(zip((0x3800, 0xB800, 0x3C00, 0xBC00, 0x4000, 0xC000, 0x4400, 0xC400, 0x3118), (*FLOATS, "0.15915494"), strict=True)),
+    32: {struct.unpack("<I", struct.pack("<f", float(x)))[0]: x for x in FLOATS} | {0x3E22F983: "0.15915494"},
+}  # fmt: skip
+NAMED = {
+    106: "vcc_lo", 107: "vcc_hi", 124: "null", 125: "m0", 126: "exec_lo", 127: "exec_hi",
+    235: "src_shared_base", 236: "src_shared_limit", 237: "src_private_base", 238: "src_private_limit",
+    239: "src_pops_exiting_wave_id", 251: "src_vccz", 252: "src_execz", 253: "src_scc",
+}  # fmt: skip
+WIDE = {106: "vcc", 126: "exec", 124: "null"}
+# Encodings that are not decoded, by their highest bits: (bits, value, words).
+OTHER = ((26, 0b110001, 3), (26, 0b110100, 3), (26, 0b111001, 3), (24, 0xCD, 2), (26, 0b111110, 2))
+
+
+@cache
+def operands(fmt: str) -> dict[int, dict[str, tuple[str, int, str]]]:
+    """Opcode number → field → (number format, bits, kind), of one format; fields as in `decode`."""
+    try:
+        from tinygrad.runtime.autogen.amd.rdna4 import operands as tables
+    except ImportError as e:
+        raise SimError(f"the operand tables are missing ({e}): pip install 'ie[sim]'") from e
+    from .decode import ENUMS
+
+    found: dict[int, dict[str, tuple[str, int, str]]] = {}
+    for op, fields in tables.OPERANDS.items():
+        if type(op).__name__ == ENUMS[fmt]:
+            found[op.value] = {
+                re.sub("^[sv](?=src[xy]?[0-9])", "", name): (
+                    number.name.removeprefix("FMT_").removeprefix("NUM_"), bits, kind.name.removeprefix("OPR_"),
+                )
+                for name, (number, bits, kind) in fields.items()
+            }  # fmt: skip
+    return found
+
+
+def registers(letter: str, first: int, bits: int) -> str:
+    count = max(1, bits + 31 >> 5)
+    return f"{letter}{first}" if count == 1 else f"{letter}[{first}:{first + count - 1}]"
+
+
+def scalar(n: int, bits: int = 32) -> str:
+    """A scalar register or special register by its operand number. Raises Unsupported."""
+    aligned = n & ~1 if bits > 32 else n
+    if bits > 64:
+        aligned = n & ~3
+    if n < 106:
+        return registers("s", aligned, bits)
+    if 108 <= n < 124:
+        return registers("ttmp", aligned - 108, bits)
+    if bits > 32 and n in WIDE:
+        return WIDE[n]
+    if n in NAMED and (bits <= 32 or n >= 235):
+        return NAMED[n]
+    raise Unsupported(f"operand {n} of {bits} bits")
+
+
+def literal_text(value: int, number: str, bits: int) -> str:
+    """A 32-bit literal as LLVM writes it for an operand of this format."""
+    if bits == 64:
+        signed = value - (value >> 31 << 32)
+        if number == "F64":
+            return f"{value:#x}"
+        return str(signed) if -16 <= signed <= 64 else f"{value:#x}"
+    width = 16 if bits == 16 else 32
+    value &= (1 << width) - 1 if width == 32 or value >> 16 in (0,) else 0xFFFFFFFF
+    signed = value - (value >> width - 1 << width) if value < 1 << width else value
+    if -16 <= signed <= 64:
+        return str(signed)
+    return AS_FLOAT[width].get(value) or f"{value:#x}"
+
+
+def source(n: int, number: str, bits: int, literal: int | None) -> str:
+    """A source operand by its 9-bit number. Raises Unsupported for a number that stands for nothing."""
+    if n >= 256:
+        return registers("v", n - 256, bits)
+    if n == 255:
+        if literal is None:
+            raise Unsupported("a literal where none may stand")
+        return literal_text(literal, number, bits)
+    if 128 <= n <= 192:
+        return str(n - 128)
+    if 193 <= n <= 208:
+        return str(192 - n)
+    if 240 <= n <= 247:
+        return FLOATS[n - 240]
+    if n == 248:
+        return INVERSE_2PI.get(bits, INVERSE_2PI[32])
+    return scalar(n, bits)
+
+
+class Text:
+    """Assembles the operands of one instruction."""
+
+    def __init__(self, inst: Inst) -> None:
+        self.inst, self.f, self.name = inst, inst.f, inst.name
+        self.row = operands(inst.fmt).get(inst.f["op"], {})
+        self.suffix = ""
+        self.tail = ""
+
+    def has(self, field: str) -> bool:
+        return field in self.row
+
+    def bits(self, field: str) -> int:
+        number, bits, _ = self.row[field]
+        return 32 if number == "M64" else bits  # lane masks: 32 lanes a wave
+
+    def source(self, field: str, of: str = "") -> str:
+        number, _, _ = self.row[field]
+        return source(self.f[of or field], number, self.bits(field), self.inst.literal)
+
+    def vgpr(self, field: str, of: str = "") -> str:
+        return registers("v", self.f[of or field], self.bits(field))
+
+    def sgpr(self, field: str) -> str:
+        return scalar(self.f[field], self.bits(field))
+
+    def build(self) -> str:
+        method = {"SOP1": self.sop, "SOP2": self.sop, "SOPC": self.sop, "SOPK": self.sopk, "SOPP": self.sopp,
+                  "SMEM": self.smem, "VOP1": self.vop, "VOP2": self.vop, "VOPC": self.vop, "VOP3": self.vop3,
+                  "VOP3SD": self.vop3, "VOP3P": self.vop3p, "VOPD": self.vopd, "DS": self.ds}  # fmt: skip
+        parts = method.get(self.inst.fmt, self.flat)()
+        text = self.name + self.suffix
+        if parts:
+            text += " " + ", ".join(parts)
+        return text + self.tail
+
+    # Scalar.
+
+    def sop(self) -> list[str]:
+        parts = [self.sgpr("sdst")] if self.has("sdst") else []
+        for field in ("src0", "src1"):
+            if not self.has(field):
+                continue
+            if self.row[field][2] == "SENDMSG_RTN":
+                parts.append(immediates.message(self.f[field]))
+            else:
+                parts.append(self.source(field))
+        return self.with_constant(parts, "F32")
+
+    def with_constant(self, parts: list[str], number: str) -> list[str]:
+        """The constant of fmaak (last) and fmamk (before the addend)."""
+        if "fmaak" in self.name or "fmamk" in self.name:
+            text = literal_text(self.inst.literal or 0, number, int(number[1:]))
+            parts.insert(len(parts) if "fmaak" in self.name else 2, text)
+        return parts
+
+    def sopk(self) -> list[str]:
+        value = self.f["simm16"]
+        if "getreg" in self.name or "setreg" in self.name:
+            first = immediates.hwreg(value)
+            if "imm32" in self.name:
+                return [first, f"{self.inst.literal or 0:#x}"]
+            return [self.sgpr("sdst"), first] if "getreg" in self.name else [first, self.sgpr("sdst")]
+        if self.name == "s_call_b64":
+            return [self.sgpr("sdst"), str(value)]
+        text = f"{value:#x}"
+        return [self.sgpr("sdst"), text] if self.has("sdst") else [text]
+
+    def sopp(self) -> list[str]:
+        value = self.f["simm16"]
+        words = {"DELAY": immediates.delay, "WAIT_ALU": immediates.wait_alu, "SENDMSG": immediates.message}
+        if not self.has("simm16"):
+            return [str(value)] if value and self.name == "s_endpgm" else []
+        kind = self.row["simm16"][2]
+        if self.name == "s_waitcnt":
+            return [immediates.waitcnt(value)]
+        if kind in words:
+            return [words[kind](value)]
+        if kind == "LABEL" or self.name == "s_endpgm":
+            return [str(value)]
+        return [f"{value:#x}" if self.name in HEXADECIMAL or self.name.startswith("s_wait") or value > 64 else str(value)]
+
+    def smem(self) -> list[str]:
+        if not self.row:
+            return []
+        offset = self.f["ioffset"]
+        shown = f"{offset:#x}" if offset >= 0 else f"-{-offset:#x}"
+        prefetch = "prefetch" in self.name
+        parts = [] if prefetch else [self.sgpr("sdata")]
+        if self.has("sbase"):
+            parts.append(scalar(2 * self.f["sbase"], self.bits("sbase")))
+        if prefetch:
+            return [*parts, shown, scalar(self.f["soffset"]), str(self.f["sdata"] & 31)]
+        if self.f["soffset"] == 124:
+            parts.append(shown)
+        else:
+            parts.append(scalar(self.f["soffset"]) + (f" offset:{shown}" if offset else ""))
+        self.tail = immediates.cache_policy("load", self.f["th"], self.f["scope"])
+        return parts
+
+    # Vector.
+
+    def dpp(self) -> str:
+        """The modifiers of a third word; empty without one."""
+        if self.inst.dpp is None:
+            return ""
+        word = struct.unpack("<I", self.inst.raw[-4:])[0]
+        first = self.inst.raw[4 if self.inst.size == 12 else 0]
+        if first == 250:
+            return " " + immediates.dpp16(word)
+        return " " + immediates.dpp8(word, first == 234)
+
+    def modified(self, index: int, text: str) -> str:
+        """Source operand with its sign and magnitude bits."""
+        if self.f.get("abs", 0) >> index & 1:
+            text = f"|{text}|"
+        if self.f.get("neg", 0) >> index & 1:
+            plain = text[0].isdigit() or text[0] == "-"
+            text = f"neg({text})" if plain else f"-{text}"
+        return text
+
+    def vop(self) -> list[str]:
+        """VOP1, VOP2, VOPC in 32 bits, with DPP perhaps."""
+        name, fmt = self.name, self.inst.fmt
+        if self.inst.dpp:
+            self.suffix = "_dpp"
+        elif name not in ONE_ENCODING and (name in opcodes_by_name("VOP3") or name in opcodes_by_name("VOP3SD")):
+            self.suffix = "_e32"
+        parts = []
+        if fmt == "VOPC":
+            parts += [] if name.startswith("v_cmpx") else ["vcc_lo"]
+        elif self.has("vdst"):
+            scalar_result = self.row["vdst"][2] == "SREG"
+            parts.append(scalar(self.f["vdst"]) if scalar_result else self.vgpr("vdst"))
+        carries = "_co_" in name
+        parts += ["vcc_lo"] if carries else []
+        if self.has("src0"):
+            parts.append(self.modified(0, self.source("src0")))
+        if self.has("src1"):
+            parts.append(self.modified(1, self.vgpr("src1")))
+        if carries or name == "v_cndmask_b32":
+            parts.append("vcc_lo")
+        self.tail = self.dpp()
+        return self.with_constant(parts, self.row["src0"][0] if self.has("src0") else "F32")
+
+    def vop3(self) -> list[str]:
+        name, fmt = self.name, self.inst.fmt
+        short = any(name in opcodes_by_name(f) for f in ("VOP1", "VOP2", "VOPC"))
+        self.suffix = ("_e64" if short or self.inst.dpp else "") + ("_dpp" if self.inst.dpp else "")
+        parts = []
+        if self.has("vdst") and self.row["vdst"][2] != "EXEC":
+            lane_mask = self.row["vdst"][2] == "SREG"
+            parts.append(scalar(self.f["vdst"], self.bits("vdst")) if lane_mask else self.vgpr("vdst"))
+        if fmt == "VOP3SD":
+            parts.append(self.sgpr("sdst"))
+        count = 0
+        for i, field in enumerate(("src0", "src1", "src2")):
+            if self.has(field):
+                parts.append(self.modified(i, self.source(field)))
+                count += 1
+        self.tail = self.op_sel(count) + (" clamp" if self.f["clamp"] else "")
+        self.tail += ("", " mul:2", " mul:4", " div:2")[self.f["omod"]] + self.dpp()
+        return parts
+
+    def op_sel(self, count: int) -> str:
+        """Which half of 16-bit operands is meant: of the sources, then of the result."""
+        bits = self.f.get("opsel", 0)
+        if self.name in BYTE_SELECT:
+            swapped = bits >> 1 & 1 | bits << 1 & 2
+            return f" byte_sel:{swapped}" if swapped else ""
+        if not bits:
+            return ""
+        if "permlane" in self.name:
+            return f" op_sel:[{bits & 1},{bits >> 1 & 1}]"
+        shown = [str(bits >> i & 1) for i in (*range(count), 3)]
+        return f" op_sel:[{','.join(shown)}]"
+
+    def vop3p(self) -> list[str]:
+        f, mix = self.f, "fma_mix" in self.name
+        self.suffix = "_e64_dpp" if self.inst.dpp else ""
+        fields = [field for field in ("src0", "src1", "src2") if self.has(field)]
+        parts = [self.vgpr("vdst")]
+        matrix = "wmma" in self.name or "swmmac" in self.name
+        high = f["opsel_hi"] | f["opsel_hi2"] << 2
+        for i, field in enumerate(fields):
+            text = self.source(field)
+            if mix:
+                text = f"|{text}|" if f["neg_hi"] >> i & 1 else text
+                text = f"-{text}" if f["neg"] >> i & 1 else text
+            parts.append(text)
+
+        def bits(value: int) -> str:
+            return f"[{','.join(str(value >> i & 1) for i in range(len(fields)))}]"
+
+        full = (1 << len(fields)) - 1
+        if "swmmac" in self.name:
+            self.tail += f" index_key:{f['opsel']}" if f["opsel"] else ""
+        elif not matrix and "dot4_f32" not in self.name:
+            self.tail += f" op_sel:{bits(f['opsel'])}" if f["opsel"] & full else ""
+            self.tail += f" op_sel_hi:{bits(high)}" if high & full != (0 if mix else full) else ""
+        if not mix:
+            self.tail += f" neg_lo:{bits(f['neg'])}" if f["neg"] & full else ""
+            self.tail += f" neg_hi:{bits(f['neg_hi'])}" if f["neg_hi"] & full else ""
+        self.tail += (" clamp" if f["clamp"] else "") + self.dpp()
+        return parts
+
+    def vopd(self) -> list[str]:
+        f = self.f
+        rows = operands("VOPD")
+        halves = []
+        for name, row, result, first, second in (
+            (self.name, rows[f["op"]], f["vdst"], f["src0"], f["src1"]),
+            (self.inst.opy_name, rows[f["opy"]], f["vdsty"], f["srcy0"], f["srcy1"]),
+        ):
+            number = row["srcy0"][0]
+            parts = [f"v{result}", source(first, number, 32, self.inst.literal)]
+            if "srcy1" in row:
+                parts.append(f"v{second}")
+            if "fmaak" in name or "fmamk" in name:
+                parts.insert(3 if "fmaak" in name else 2, literal_text(self.inst.literal or 0, number, 32))
+            halves.append(f"{name} {', '.join(parts)}")
+        self.name, self.tail = " :: ".join(halves), ""
+        return []
+
+    # Memory.
+
+    def ds(self) -> list[str]:
+        f = self.f
+        offset = f["offset0"] | f["offset1"] << 8
+        parts = [self.vgpr("vdst")] if self.has("vdst") else []
+        parts += [self.vgpr(field) for field in ("addr", "data0", "data1") if self.has(field)]
+        if self.name == "ds_swizzle_b32":
+            self.tail = immediates.swizzle(offset)
+        elif "2addr" in self.name:
+            self.tail = "".join(f" {field}:{f[field]}" for field in ("offset0", "offset1") if f[field])
+        else:
+            self.tail = f" offset:{offset}" if offset else ""
+        return parts
+
+    def flat(self) -> list[str]:
+        f, fmt, name = self.f, self.inst.fmt, self.name
+        kind = next((k for k in ("atomic", "load", "store") if k in name), "load")
+        parts = []
+        if self.has("vdst") and (kind != "atomic" or f["th"] & 1):
+            parts.append(self.vgpr("vdst"))
+        base = f["saddr"]
+        if self.has("vaddr"):
+            if fmt == "SCRATCH":
+                parts.append(self.vgpr("vaddr") if f["sve"] else "off")
+            else:
+                parts.append(registers("v", f["vaddr"], 32 if fmt == "GLOBAL" and base != 124 else 64))
+        if self.has("vsrc"):
+            parts.append(self.vgpr("vsrc"))
+        if self.has("saddr"):
+            parts.append("off" if base == 124 else scalar(base, self.bits("saddr")))
+        self.tail = f" offset:{f['ioffset']}" if f["ioffset"] else ""
+        self.tail += immediates.cache_policy(kind, f["th"], f["scope"])
+        return parts
+
+
+HEXADECIMAL = {"s_clause", "s_round_mode", "s_singleuse_vdst", "s_ttracedata_imm"}
+BYTE_SELECT = {"v_cvt_f32_fp8", "v_cvt_f32_bf8"}
+ONE_ENCODING = {"v_readfirstlane_b32"}
+
+
+@cache
+def opcodes_by_name(fmt: str) -> frozenset[str]:
+    return frozenset(opcodes(fmt).values())
+
+
+def line_text(code: bytes, offset: int, address: int) -> tuple[str, int]:
+    """Text and bytes of the instruction at `offset` of `code`; a `.long` of 4 bytes where there is none."""
+    try:
+        inst = decode(code, offset, address)
+        return Text(inst).build(), inst.size
+    except Unsupported:
+        return f".long {struct.unpack_from('<I', code, offset)[0]:#x}", 4
