@@ -77,18 +77,17 @@ def scalar(n: int, bits: int = 32) -> str:
 
 
 def literal_text(value: int, number: str, bits: int) -> str:
-    """A 32-bit literal as LLVM writes it for an operand of this format."""
+    """A 32-bit literal as LLVM writes it for an operand of this format: by value where it equals an inline constant."""
     if bits == 64:
-        signed = value - (value >> 31 << 32)
-        if number == "F64":
-            return f"{value:#x}"
-        return str(signed) if -16 <= signed <= 64 else f"{value:#x}"
-    width = 16 if bits == 16 else 32
-    value &= (1 << width) - 1 if width == 32 or value >> 16 in (0,) else 0xFFFFFFFF
-    signed = value - (value >> width - 1 << width) if value < 1 << width else value
+        return str(value) if value <= 64 and number != "F64" else f"{value:#x}"
+    if bits == 16 and number == "F16":
+        value &= 0xFFFF
+        signed = (value ^ 0x8000) - 0x8000
+        return str(signed) if -16 <= signed <= 64 else AS_FLOAT[16].get(value) or f"{value:#x}"
+    signed = (value ^ 1 << 31) - (1 << 31)
     if -16 <= signed <= 64:
         return str(signed)
-    return AS_FLOAT[width].get(value) or f"{value:#x}"
+    return AS_FLOAT[32].get(value) or f"{value & (0xFFFF if bits == 16 else 0xFFFFFFFF):#x}"
 
 
 def source(n: int, number: str, bits: int, literal: int | None) -> str:
@@ -103,6 +102,8 @@ def source(n: int, number: str, bits: int, literal: int | None) -> str:
         return str(n - 128)
     if 193 <= n <= 208:
         return str(192 - n)
+    if 240 <= n <= 248 and bits == 16 and number != "F16":
+        return f"{list(AS_FLOAT[16])[n - 240]:#x}"
     if 240 <= n <= 247:
         return FLOATS[n - 240]
     if n == 248:
@@ -115,9 +116,25 @@ class Text:
 
     def __init__(self, inst: Inst) -> None:
         self.inst, self.f, self.name = inst, inst.f, inst.name
-        self.row = operands(inst.fmt).get(inst.f["op"], {})
+        self.row = dict(operands(inst.fmt).get(inst.f["op"], {}))
+        self.adjust()
         self.suffix = ""
         self.tail = ""
+
+    def adjust(self) -> None:
+        """Where LLVM sees other operands than AMD's tables: their number, or how a constant in them is written."""
+        row, fmt, name = self.row, self.inst.fmt, self.name
+        if name in BARRIERS:
+            row["src0"] = ("B32", 32, "SSRC")
+            if name == "s_get_barrier_state":
+                row["sdst"] = ("B32", 32, "SDST")
+        for field, (number, bits, kind) in row.items():
+            if "src" not in field:
+                continue
+            if bits < 32 and (fmt == "SOP1" or "pack" in name and fmt == "SOP2" or number.startswith("PK")):
+                row[field] = ("B32", 32, kind)
+            elif fmt == "SOPC" and bits == 16:
+                row[field] = ("B16", 16, kind)
 
     def has(self, field: str) -> bool:
         return field in self.row
@@ -157,13 +174,12 @@ class Text:
                 parts.append(immediates.message(self.f[field]))
             else:
                 parts.append(self.source(field))
-        return self.with_constant(parts, "F32")
+        return self.with_constant(parts)
 
-    def with_constant(self, parts: list[str], number: str) -> list[str]:
+    def with_constant(self, parts: list[str]) -> list[str]:
         """The constant of fmaak (last) and fmamk (before the addend)."""
         if "fmaak" in self.name or "fmamk" in self.name:
-            text = literal_text(self.inst.literal or 0, number, int(number[1:]))
-            parts.insert(len(parts) if "fmaak" in self.name else 2, text)
+            parts.insert(len(parts) if "fmaak" in self.name else 2, f"{self.inst.literal or 0:#x}")
         return parts
 
     def sopk(self) -> list[str]:
@@ -171,7 +187,7 @@ class Text:
         if "getreg" in self.name or "setreg" in self.name:
             first = immediates.hwreg(value)
             if "imm32" in self.name:
-                return [first, f"{self.inst.literal or 0:#x}"]
+                return [first, literal_text(self.inst.literal or 0, "B32", 32)]
             return [self.sgpr("sdst"), first] if "getreg" in self.name else [first, self.sgpr("sdst")]
         if self.name == "s_call_b64":
             return [self.sgpr("sdst"), str(value)]
@@ -181,11 +197,11 @@ class Text:
     def sopp(self) -> list[str]:
         value = self.f["simm16"]
         words = {"DELAY": immediates.delay, "WAIT_ALU": immediates.wait_alu, "SENDMSG": immediates.message}
+        if self.name == "s_waitcnt":
+            return [immediates.waitcnt(value)]
         if not self.has("simm16"):
             return [str(value)] if value and self.name == "s_endpgm" else []
         kind = self.row["simm16"][2]
-        if self.name == "s_waitcnt":
-            return [immediates.waitcnt(value)]
         if kind in words:
             return [words[kind](value)]
         if kind == "LABEL" or self.name == "s_endpgm":
@@ -198,7 +214,7 @@ class Text:
         offset = self.f["ioffset"]
         shown = f"{offset:#x}" if offset >= 0 else f"-{-offset:#x}"
         prefetch = "prefetch" in self.name
-        parts = [] if prefetch else [self.sgpr("sdata")]
+        parts = [] if prefetch else [str(self.f["sdata"])] if "probe" in self.name else [self.sgpr("sdata")]
         if self.has("sbase"):
             parts.append(scalar(2 * self.f["sbase"], self.bits("sbase")))
         if prefetch:
@@ -206,7 +222,7 @@ class Text:
         if self.f["soffset"] == 124:
             parts.append(shown)
         else:
-            parts.append(scalar(self.f["soffset"]) + (f" offset:{shown}" if offset else ""))
+            parts.append(scalar(self.f["soffset"]) + f" offset:{shown}")
         self.tail = immediates.cache_policy("load", self.f["th"], self.f["scope"])
         return parts
 
@@ -235,7 +251,7 @@ class Text:
         """VOP1, VOP2, VOPC in 32 bits, with DPP perhaps."""
         name, fmt = self.name, self.inst.fmt
         if self.inst.dpp:
-            self.suffix = "_dpp"
+            self.suffix = "" if fmt == "VOPC" else "_dpp"
         elif name not in ONE_ENCODING and (name in opcodes_by_name("VOP3") or name in opcodes_by_name("VOP3SD")):
             self.suffix = "_e32"
         parts = []
@@ -253,7 +269,7 @@ class Text:
         if carries or name == "v_cndmask_b32":
             parts.append("vcc_lo")
         self.tail = self.dpp()
-        return self.with_constant(parts, self.row["src0"][0] if self.has("src0") else "F32")
+        return self.with_constant(parts)
 
     def vop3(self) -> list[str]:
         name, fmt = self.name, self.inst.fmt
@@ -329,7 +345,7 @@ class Text:
             if "srcy1" in row:
                 parts.append(f"v{second}")
             if "fmaak" in name or "fmamk" in name:
-                parts.insert(3 if "fmaak" in name else 2, literal_text(self.inst.literal or 0, number, 32))
+                parts.insert(3 if "fmaak" in name else 2, f"{self.inst.literal or 0:#x}")
             halves.append(f"{name} {', '.join(parts)}")
         self.name, self.tail = " :: ".join(halves), ""
         return []
@@ -372,7 +388,8 @@ class Text:
 
 HEXADECIMAL = {"s_clause", "s_round_mode", "s_singleuse_vdst", "s_ttracedata_imm"}
 BYTE_SELECT = {"v_cvt_f32_fp8", "v_cvt_f32_bf8"}
-ONE_ENCODING = {"v_readfirstlane_b32"}
+BARRIERS = {"s_barrier_init", "s_barrier_join", "s_get_barrier_state"}
+ONE_ENCODING = {"v_readfirstlane_b32", "v_nop"}
 
 
 @cache
