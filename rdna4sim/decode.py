@@ -106,7 +106,7 @@ LAYOUTS["GLOBAL"] = LAYOUTS["SCRATCH"] = LAYOUTS["FLAT"]
 # Literals that are always there.
 ALWAYS_LITERAL = ("fmaak", "fmamk")
 # Their source field is no operand, so 255 in it is no literal.
-NO_SOURCE = ("s_getpc_b64", "s_sendmsg_rtn_b32", "s_sendmsg_rtn_b64", "v_nop")
+NO_SOURCE = ("s_getpc_b64", "s_sendmsg_rtn_b32", "s_sendmsg_rtn_b64", "v_nop", "v_pipeflush")
 ENUMS = {
     "SOP1": "SOP1Op", "SOP2": "SOP2Op", "SOPC": "SOPCOp", "SOPK": "SOPKOp", "SOPP": "SOPPOp", "SMEM": "SMEMOp",
     "VOP1": "VOP1Op", "VOP2": "VOP2Op", "VOPC": "VOPCOp", "VOP3": "VOP3Op", "VOP3SD": "VOP3SDOp", "VOP3P": "VOP3POp",

@@ -80,10 +80,11 @@ def literal_text(value: int, number: str, bits: int) -> str:
     """A 32-bit literal as LLVM writes it for an operand of this format: by value where it equals an inline constant."""
     if bits == 64:
         return str(value) if value <= 64 and number != "F64" else f"{value:#x}"
-    if bits == 16 and number == "F16":
-        value &= 0xFFFF
-        signed = (value ^ 0x8000) - 0x8000
-        return str(signed) if -16 <= signed <= 64 else AS_FLOAT[16].get(value) or f"{value:#x}"
+    if number in ("F16", "BF16", "PK2_F16", "PK2_BF16"):
+        low = value if bits == 32 else value & 0xFFFF
+        signed = (low ^ 1 << bits - 1) - (1 << bits - 1)
+        known = AS_FLOAT[16].get(low) if number.endswith("_F16") or number == "F16" else AS_FLOAT[32].get(low << 16)
+        return str(signed) if -16 <= signed <= 64 else known or f"{low if number == 'F16' else value:#x}"
     signed = (value ^ 1 << 31) - (1 << 31)
     if -16 <= signed <= 64:
         return str(signed)
@@ -102,7 +103,7 @@ def source(n: int, number: str, bits: int, literal: int | None) -> str:
         return str(n - 128)
     if 193 <= n <= 208:
         return str(192 - n)
-    if 240 <= n <= 248 and bits == 16 and number != "F16":
+    if 240 <= n <= 248 and bits == 16 and number not in ("F16", "BF16"):
         return f"{list(AS_FLOAT[16])[n - 240]:#x}"
     if 240 <= n <= 247:
         return FLOATS[n - 240]
@@ -116,7 +117,8 @@ class Text:
 
     def __init__(self, inst: Inst) -> None:
         self.inst, self.f, self.name = inst, inst.f, inst.name
-        self.row = dict(operands(inst.fmt).get(inst.f["op"], {}))
+        self.table = operands(inst.fmt).get(inst.f["op"], {})
+        self.row = dict(self.table)
         self.adjust()
         self.suffix = ""
         self.tail = ""
@@ -131,10 +133,18 @@ class Text:
         for field, (number, bits, kind) in row.items():
             if "src" not in field:
                 continue
-            if bits < 32 and (fmt == "SOP1" or "pack" in name and fmt == "SOP2" or number.startswith("PK")):
+            if bits < 32 and (fmt == "SOP1" or "pack" in name and fmt == "SOP2"):
+                row[field] = ("B32", 32, kind)
+            elif bits < 32 and number.startswith("PK"):
+                row[field] = ("B32", 32, kind)
+            elif name.startswith("v_align"):
                 row[field] = ("B32", 32, kind)
             elif fmt == "SOPC" and bits == 16:
                 row[field] = ("B16", 16, kind)
+            elif name.startswith("v_fma_mix"):
+                row[field] = ("F16", 16, kind)
+            elif number == "PK2_BF16" and fmt == "VOP3":
+                row[field] = ("BF16", 16, kind)
 
     def has(self, field: str) -> bool:
         return field in self.row
@@ -143,12 +153,17 @@ class Text:
         number, bits, _ = self.row[field]
         return 32 if number == "M64" else bits  # lane masks: 32 lanes a wave
 
-    def source(self, field: str, of: str = "") -> str:
-        number, _, _ = self.row[field]
-        return source(self.f[of or field], number, self.bits(field), self.inst.literal)
+    def source(self, field: str) -> str:
+        n = self.f[field]
+        if n >= 256 and self.name in HALF_REGISTERS and self.inst.fmt == "VOP1":
+            return f"v{n & 127}.{'lh'[n >> 7 & 1]}"
+        return source(n, self.row[field][0], self.bits(field), self.inst.literal)
 
-    def vgpr(self, field: str, of: str = "") -> str:
-        return registers("v", self.f[of or field], self.bits(field))
+    def vgpr(self, field: str) -> str:
+        n = self.f[field]
+        if self.name in HALF_REGISTERS and self.inst.fmt == "VOP1":
+            return f"v{n & 127}.{'lh'[n >> 7]}"
+        return registers("v", n, self.bits(field))
 
     def sgpr(self, field: str) -> str:
         return scalar(self.f[field], self.bits(field))
@@ -223,7 +238,8 @@ class Text:
             parts.append(shown)
         else:
             parts.append(scalar(self.f["soffset"]) + f" offset:{shown}")
-        self.tail = immediates.cache_policy("load", self.f["th"], self.f["scope"])
+        if "probe" not in self.name:
+            self.tail = immediates.cache_policy("load", self.f["th"], self.f["scope"])
         return parts
 
     # Vector.
@@ -238,9 +254,12 @@ class Text:
             return " " + immediates.dpp16(word)
         return " " + immediates.dpp8(word, first == 234)
 
-    def modified(self, index: int, text: str) -> str:
-        """Source operand with its sign and magnitude bits."""
-        if self.f.get("abs", 0) >> index & 1:
+    def modified(self, index: int, text: str, magnitude: str = "abs") -> str:
+        """Source operand with its sign and magnitude bits, which mean something for floating-point operands."""
+        number = self.table[f"src{index}"][0]
+        if not re.match("F|BF|PK._F|PK._BF", number) and not self.name.startswith(("v_cndmask", "v_fma_mix")):
+            return f"sext({text})" if self.f.get("neg", 0) >> index & 1 and self.name in SIGN_EXTENDED else text
+        if self.f.get(magnitude, 0) >> index & 1:
             text = f"|{text}|"
         if self.f.get("neg", 0) >> index & 1:
             plain = text[0].isdigit() or text[0] == "-"
@@ -294,9 +313,12 @@ class Text:
         """Which half of 16-bit operands is meant: of the sources, then of the result."""
         bits = self.f.get("opsel", 0)
         if self.name in BYTE_SELECT:
-            swapped = bits >> 1 & 1 | bits << 1 & 2
-            return f" byte_sel:{swapped}" if swapped else ""
-        if not bits:
+            byte = bits >> 1 & 1 | bits << 1 & 2 if self.name.startswith("v_cvt_f32") else bits >> 2
+            return f" byte_sel:{byte}" if byte else ""
+        halves = any(width <= 16 for _, width, _ in self.table.values())
+        if self.name.startswith("v_dot2"):
+            bits &= 12
+        if not bits or not halves and "permlane" not in self.name:
             return ""
         if "permlane" in self.name:
             return f" op_sel:[{bits & 1},{bits >> 1 & 1}]"
@@ -312,10 +334,7 @@ class Text:
         high = f["opsel_hi"] | f["opsel_hi2"] << 2
         for i, field in enumerate(fields):
             text = self.source(field)
-            if mix:
-                text = f"|{text}|" if f["neg_hi"] >> i & 1 else text
-                text = f"-{text}" if f["neg"] >> i & 1 else text
-            parts.append(text)
+            parts.append(self.modified(i, text, "neg_hi") if mix else text)
 
         def bits(value: int) -> str:
             return f"[{','.join(str(value >> i & 1) for i in range(len(fields)))}]"
@@ -381,15 +400,17 @@ class Text:
             parts.append(self.vgpr("vsrc"))
         if self.has("saddr"):
             parts.append("off" if base == 124 else scalar(base, self.bits("saddr")))
-        self.tail = f" offset:{f['ioffset']}" if f["ioffset"] else ""
+        self.tail = f" offset:{f['ioffset']}" if f["ioffset"] and parts else ""
         self.tail += immediates.cache_policy(kind, f["th"], f["scope"])
         return parts
 
 
 HEXADECIMAL = {"s_clause", "s_round_mode", "s_singleuse_vdst", "s_ttracedata_imm"}
-BYTE_SELECT = {"v_cvt_f32_fp8", "v_cvt_f32_bf8"}
+HALF_REGISTERS = {"v_mov_b16", "v_swap_b16"}
+BYTE_SELECT = {"v_cvt_f32_fp8", "v_cvt_f32_bf8", "v_cvt_sr_fp8_f32", "v_cvt_sr_bf8_f32"}
+SIGN_EXTENDED = {"v_ldexp_f32", "v_ldexp_f64", "v_trig_preop_f64", "v_cvt_pk_u8_f32", "v_cvt_sr_fp8_f32", "v_cvt_sr_bf8_f32"}
 BARRIERS = {"s_barrier_init", "s_barrier_join", "s_get_barrier_state"}
-ONE_ENCODING = {"v_readfirstlane_b32", "v_nop"}
+ONE_ENCODING = {"v_readfirstlane_b32", "v_nop", "v_pipeflush"}
 
 
 @cache
