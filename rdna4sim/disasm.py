@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 
 from . import immediates
-from .decode import Inst, decode, opcodes
-from .elf import CodeObject
+from .decode import ENUMS, Inst, decode, opcodes
+from .elf import STT_FUNC, CodeObject, Symbol
 from .errors import SimError, Unsupported
 
 FLOATS = ("0.5", "-0.5", "1.0", "-1.0", "2.0", "-2.0", "4.0", "-4.0")
@@ -30,6 +31,13 @@ NAMED = {
     239: "src_pops_exiting_wave_id", 251: "src_vccz", 252: "src_execz", 253: "src_scc",
 }  # fmt: skip
 WIDE = {106: "vcc", 126: "exec", 124: "null"}
+# Where LLVM departs from the rule of an encoding.
+HEXADECIMAL = {"s_clause", "s_round_mode", "s_singleuse_vdst", "s_ttracedata_imm"}
+HALF_REGISTERS = {"v_mov_b16", "v_swap_b16"}
+BYTE_SELECT = {"v_cvt_f32_fp8", "v_cvt_f32_bf8", "v_cvt_sr_fp8_f32", "v_cvt_sr_bf8_f32"}
+SIGN_EXTENDED = {"v_ldexp_f32", "v_ldexp_f64", "v_trig_preop_f64", "v_cvt_pk_u8_f32", "v_cvt_sr_fp8_f32", "v_cvt_sr_bf8_f32"}
+BARRIERS = {"s_barrier_init", "s_barrier_join", "s_get_barrier_state"}
+ONE_ENCODING = {"v_readfirstlane_b32", "v_nop", "v_pipeflush"}
 # Encodings that are not decoded, by their highest bits: (bits, value, words).
 OTHER = ((26, 0b110001, 3), (26, 0b110100, 3), (26, 0b111001, 3), (24, 0xCD, 2), (26, 0b111110, 2))
 
@@ -41,8 +49,6 @@ def operands(fmt: str) -> dict[int, dict[str, tuple[str, int, str]]]:
         from tinygrad.runtime.autogen.amd.rdna4 import operands as tables
     except ImportError as e:
         raise SimError(f"the operand tables are missing ({e}): pip install 'ie[sim]'") from e
-    from .decode import ENUMS
-
     found: dict[int, dict[str, tuple[str, int, str]]] = {}
     for op, fields in tables.OPERANDS.items():
         if type(op).__name__ == ENUMS[fmt]:
@@ -405,23 +411,80 @@ class Text:
         return parts
 
 
-HEXADECIMAL = {"s_clause", "s_round_mode", "s_singleuse_vdst", "s_ttracedata_imm"}
-HALF_REGISTERS = {"v_mov_b16", "v_swap_b16"}
-BYTE_SELECT = {"v_cvt_f32_fp8", "v_cvt_f32_bf8", "v_cvt_sr_fp8_f32", "v_cvt_sr_bf8_f32"}
-SIGN_EXTENDED = {"v_ldexp_f32", "v_ldexp_f64", "v_trig_preop_f64", "v_cvt_pk_u8_f32", "v_cvt_sr_fp8_f32", "v_cvt_sr_bf8_f32"}
-BARRIERS = {"s_barrier_init", "s_barrier_join", "s_get_barrier_state"}
-ONE_ENCODING = {"v_readfirstlane_b32", "v_nop", "v_pipeflush"}
-
-
 @cache
 def opcodes_by_name(fmt: str) -> frozenset[str]:
     return frozenset(opcodes(fmt).values())
 
 
-def line_text(code: bytes, offset: int, address: int) -> tuple[str, int]:
-    """Text and bytes of the instruction at `offset` of `code`; a `.long` of 4 bytes where there is none."""
-    try:
-        inst = decode(code, offset, address)
-        return Text(inst).build(), inst.size
-    except Unsupported:
-        return f".long {struct.unpack_from('<I', code, offset)[0]:#x}", 4
+def scan(code: bytes, address: int) -> Iterator[tuple[int, Inst | None, int]]:
+    """(offset, instruction or None, bytes) of a function's bytes, in order; words of no instruction have 4 bytes each."""
+    at = 0
+    while at + 4 <= len(code):
+        word = struct.unpack_from("<I", code, at)[0]
+        known = next((words for bits, value, words in OTHER if word >> bits == value), 0)
+        if known:
+            for _ in range(min(known, len(code) - at >> 2)):
+                yield at, None, 4
+                at += 4
+            continue
+        try:
+            inst = decode(code, at, address + at)
+        except Unsupported:
+            yield at, None, 4
+            at += 4
+            continue
+        yield at, inst, inst.size
+        at += inst.size
+
+
+def text_of(inst: Inst) -> str:
+    """One instruction. Raises Unsupported for an operand that stands for nothing."""
+    return Text(inst).build()
+
+
+def functions(code: CodeObject) -> list[Symbol]:
+    """The functions of a file by address, without doubles; one without a size reaches to the next or to its segment's end."""
+    found: dict[int, Symbol] = {}
+    for symbol in code.symbols:
+        if symbol.kind == STT_FUNC and symbol.section:
+            found.setdefault(symbol.address, symbol)
+    ordered = [found[address] for address in sorted(found)]
+    ends = [symbol.address for symbol in ordered[1:]] + [0]
+    for i, (symbol, end) in enumerate(zip(ordered, ends, strict=True)):
+        if not symbol.size:
+            size = (end or code.end_of_segment(symbol.address)) - symbol.address
+            ordered[i] = replace(symbol, size=size)
+    return ordered
+
+
+def listing(code: CodeObject, chosen: Symbol, known: list[Symbol]) -> Iterator[str]:
+    """The lines of one function, heading first, as llvm-objdump prints them. known: all functions, for branch targets."""
+    data = code.code(chosen.address, chosen.size)
+    yield f"{chosen.address:016x} <{printable(chosen.name)}>:"
+    for at, inst, size in scan(data, chosen.address):
+        words = struct.unpack_from(f"<{size // 4}I", data, at)
+        text, target = f".long {words[0]:#x}", ""
+        if inst is not None:
+            try:
+                text = text_of(inst)
+            except Unsupported:
+                text = ", ".join([".long", *(f"{word:#x}" for word in words)]).replace(".long, ", ".long ")
+            else:
+                target = branch_target(inst, known)
+        yield f"\t{text:<58} // {chosen.address + at:012X}: {' '.join(f'{word:08X}' for word in words)}{target}"
+
+
+def branch_target(inst: Inst, known: list[Symbol]) -> str:
+    """` <name+0x10>` for a branch; empty for anything else."""
+    if inst.fmt != "SOPP" or not inst.name.startswith(("s_branch", "s_cbranch")):
+        return ""
+    before = [symbol for symbol in known if symbol.address <= inst.target]
+    if not before:
+        return ""
+    offset = inst.target - before[-1].address
+    return f" <{printable(before[-1].name)}+{offset:#x}>" if offset else f" <{printable(before[-1].name)}>"
+
+
+def printable(text: str) -> str:
+    """A name from a file, on one line and without control characters."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
