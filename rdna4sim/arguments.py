@@ -29,7 +29,7 @@ POINTERS = ("global_buffer", "dynamic_shared_pointer")
 
 @dataclass(frozen=True)
 class Argument:
-    """data: the bytes passed by value, or the contents of a buffer. save: where a buffer goes afterwards, `-` for a print."""
+    """data: what is passed by value, or the contents of a buffer. save: where a buffer goes afterwards (`-`: stdout)."""
 
     word: str
     data: Array
@@ -151,7 +151,7 @@ def check(kernel: Kernel, given: Sequence[Argument]) -> None:
     """Raises SimError if number, kinds or sizes are not what the kernel takes."""
     wanted = explicit_arguments(kernel)
     if not kernel.args and kernel.kernarg_bytes:
-        raise SimError(f"kernel {kernel.name}: the file does not say what its {kernel.kernarg_bytes} argument bytes are")
+        raise SimError(f"kernel {kernel.name}: no metadata for its {kernel.kernarg_bytes} bytes of arguments")
     if len(wanted) != len(given):
         kinds = ", ".join("a buffer" if w["kind"] in POINTERS else f"{w['size']} bytes" for w in wanted)
         listed = f": {kinds}" if kinds else ""

@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -28,24 +27,35 @@ LIMIT = 256 << 20
 """Bytes of the largest file that is read."""
 
 
-class Triple(click.ParamType):
-    """`X`, `X,Y` or `X,Y,Z`, each from 1 to `most`."""
+def triple(most: int) -> Callable[[click.Context, click.Parameter, str], tuple[int, int, int]]:
+    """Reads `X`, `X,Y` or `X,Y,Z`, each from 1 to `most`."""
 
-    name = "triple"
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int, int]:
-        parts = str(value).split(",")
-        if len(parts) > 3 or not all(p.isascii() and p.isdecimal() and 1 <= int(p) <= self.most for p in parts):
-            self.fail(f"{value!r} is not X, X,Y or X,Y,Z with numbers from 1 to {self.most}", param, ctx)
+    def read(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, int, int]:
+        parts = value.split(",")
+        if len(parts) > 3 or not all(p.isascii() and p.isdecimal() and 1 <= int(p[:12]) <= most for p in parts):
+            raise click.BadParameter(f"{value!r} is not X, X,Y or X,Y,Z with numbers from 1 to {most}", ctx, param)
         x, y, z = (*map(int, parts), *(1,) * (3 - len(parts)))
         return x, y, z
 
+    return read
+
+
+class ClosedOutput(Exception):
+    """The reader of stdout has left: a normal end for a command in a pipe."""
+
 
 def out(text: str) -> None:
-    sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
+    """Result to stdout, at once, as UTF-8 whatever the locale. ClosedOutput, SimError."""
+    if sys.stdout is None:
+        raise SimError("stdout is closed: there is nowhere to print the result")
+    try:
+        sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
+        sys.stdout.buffer.flush()
+    except OSError as e:
+        abandon_stdout()
+        if isinstance(e, BrokenPipeError):
+            raise ClosedOutput from e
+        raise SimError(f"cannot write to stdout: {e.strerror}") from None
 
 
 def read_image(name: str) -> CodeObject:
@@ -85,28 +95,35 @@ FILE = click.argument("file", metavar="FILE")
 )
 @click.version_option(__version__, message="rdna4sim %(version)s")
 def cli() -> None:
-    """Executes gfx1201 (RDNA4) machine code on the CPU, and shows what is in a code object."""
+    """Executes gfx1201 (RDNA4) machine code on the CPU, and shows what is in a code object.
+
+    \b
+    rdna4sim info kernel.hsaco
+    rdna4sim disasm kernel.hsaco --kernel scale
+    rdna4sim run kernel.hsaco --block 64 iota:f32:64 'zeros:f32:64=>out.npy' f32:2
+    """
 
 
-@cli.command()
+@cli.command(short_help="Build the stand-in for HIP, print its path.")
 def libpath() -> None:
     """Build the library that stands in for libamdhip64 if need be, and print its path."""
     out(f"{stand_in()}\n")
 
 
-@cli.command(name="info")
+@cli.command(name="info", short_help="Segments, kernels, their needs and arguments.")
 @FILE
 @click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
 def info_command(file: str, as_json: bool) -> None:
     """Target, segments and kernels of a code object, with what each kernel needs and takes."""
+    code = read_image(file)
     try:
-        about = info.describe(read_image(file))
+        about = info.describe(code)
     except SimError as e:
-        raise SimError(f"{file}: {str(e).removeprefix(file + ': ')}") from None
+        raise SimError(f"{file}: {e}") from None
     out(json.dumps(about, indent=2) + "\n" if as_json else info.as_text(file, about))
 
 
-@cli.command(name="disasm")
+@cli.command(name="disasm", short_help="The machine code as text.")
 @FILE
 @click.option("--kernel", metavar="NAME", help="Only this kernel or function.")
 def disasm_command(file: str, kernel: str | None) -> None:
@@ -127,11 +144,13 @@ def disasm_command(file: str, kernel: str | None) -> None:
         raise SimError(f"{file}: {e}") from None
 
 
-@cli.command(name="run")
+@cli.command(name="run", short_help="Run a kernel on buffers and values.")
 @FILE
 @click.option("--kernel", metavar="NAME", help="The kernel; not needed if there is one only.")
-@click.option("--grid", type=Triple(2**31 - 1), default="1", metavar="X[,Y[,Z]]", help="Workgroups (1 if not given).")
-@click.option("--block", type=Triple(1024), required=True, metavar="X[,Y[,Z]]", help="Threads of a workgroup.")
+@click.option(
+    "--grid", callback=triple(2**31 - 1), default="1", metavar="X[,Y[,Z]]", help="Workgroups (1 if not given)."
+)
+@click.option("--block", callback=triple(1024), required=True, metavar="X[,Y[,Z]]", help="Threads of a workgroup.")
 @click.option("--lds", type=click.IntRange(0, 65536), default=0, metavar="BYTES", help="LDS besides the kernel's own.")
 @click.option("--cooperative", is_flag=True, help="All workgroups at once, so that they may wait for each other.")
 @click.option("--repeat", type=click.IntRange(1, 10**6), default=1, metavar="N", help="Launches, on the same buffers.")
@@ -194,7 +213,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status."""
     try:
         cli.main(list(sys.argv[1:] if argv is None else argv), "rdna4sim", standalone_mode=False)
-        sys.stdout.flush()
         return 0
     except click.exceptions.NoArgsIsHelpError as e:
         sys.stderr.write(e.format_message() + "\n")
@@ -205,8 +223,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except runner.Fault as e:
         sys.stderr.write(e.report) if e.report else say(str(e))
-    except BrokenPipeError:
-        abandon_stdout()
+    except ClosedOutput:
         return 0
     except (SimError, MemoryError) as e:
         say(str(e) or "out of memory")

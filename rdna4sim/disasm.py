@@ -22,9 +22,9 @@ FLOATS = ("0.5", "-0.5", "1.0", "-1.0", "2.0", "-2.0", "4.0", "-4.0")
 INVERSE_2PI = {16: "0.15915494", 32: "0.15915494", 64: "0.15915494309189532"}
 # Bit patterns that LLVM writes as a number.
 AS_FLOAT = {
-    16: dict(zip((0x3800, 0xB800, 0x3C00, 0xBC00, 0x4000, 0xC000, 0x4400, 0xC400, 0x3118), (*FLOATS, "0.15915494"), strict=True)),
+    16: {struct.unpack("<H", struct.pack("<e", float(x)))[0]: x for x in FLOATS} | {0x3118: "0.15915494"},
     32: {struct.unpack("<I", struct.pack("<f", float(x)))[0]: x for x in FLOATS} | {0x3E22F983: "0.15915494"},
-}  # fmt: skip
+}
 NAMED = {
     106: "vcc_lo", 107: "vcc_hi", 124: "null", 125: "m0", 126: "exec_lo", 127: "exec_hi",
     235: "src_shared_base", 236: "src_shared_limit", 237: "src_private_base", 238: "src_private_limit",
@@ -35,7 +35,8 @@ WIDE = {106: "vcc", 126: "exec", 124: "null"}
 HEXADECIMAL = {"s_clause", "s_round_mode", "s_singleuse_vdst", "s_ttracedata_imm"}
 HALF_REGISTERS = {"v_mov_b16", "v_swap_b16"}
 BYTE_SELECT = {"v_cvt_f32_fp8", "v_cvt_f32_bf8", "v_cvt_sr_fp8_f32", "v_cvt_sr_bf8_f32"}
-SIGN_EXTENDED = {"v_ldexp_f32", "v_ldexp_f64", "v_trig_preop_f64", "v_cvt_pk_u8_f32", "v_cvt_sr_fp8_f32", "v_cvt_sr_bf8_f32"}
+SIGN_EXTENDED = {"v_ldexp_f32", "v_ldexp_f64", "v_trig_preop_f64", "v_cvt_pk_u8_f32", "v_cvt_sr_fp8_f32",
+                 "v_cvt_sr_bf8_f32"}  # fmt: skip
 BARRIERS = {"s_barrier_init", "s_barrier_join", "s_get_barrier_state"}
 ONE_ENCODING = {"v_readfirstlane_b32", "v_nop", "v_pipeflush"}
 # Encodings that are not decoded, by their highest bits: (bits, value, words).
@@ -227,7 +228,8 @@ class Text:
             return [words[kind](value)]
         if kind == "LABEL" or self.name == "s_endpgm":
             return [str(value)]
-        return [f"{value:#x}" if self.name in HEXADECIMAL or self.name.startswith("s_wait") or value > 64 else str(value)]
+        hexadecimal = self.name in HEXADECIMAL or self.name.startswith("s_wait") or value > 64
+        return [f"{value:#x}" if hexadecimal else str(value)]
 
     def smem(self) -> list[str]:
         if not self.row:
@@ -417,7 +419,7 @@ def opcodes_by_name(fmt: str) -> frozenset[str]:
 
 
 def scan(code: bytes, address: int) -> Iterator[tuple[int, Inst | None, int]]:
-    """(offset, instruction or None, bytes) of a function's bytes, in order; words of no instruction have 4 bytes each."""
+    """(offset, instruction or None, bytes) of a function's bytes, in order; what is no instruction has 4 bytes."""
     at = 0
     while at + 4 <= len(code):
         word = struct.unpack_from("<I", code, at)[0]
@@ -443,7 +445,7 @@ def text_of(inst: Inst) -> str:
 
 
 def functions(code: CodeObject) -> list[Symbol]:
-    """The functions of a file by address, without doubles; one without a size reaches to the next or to its segment's end."""
+    """The functions of a file by address, without doubles. One without a size reaches to the next, or to the end."""
     found: dict[int, Symbol] = {}
     for symbol in code.symbols:
         if symbol.kind == STT_FUNC and symbol.section:
@@ -458,7 +460,7 @@ def functions(code: CodeObject) -> list[Symbol]:
 
 
 def listing(code: CodeObject, chosen: Symbol, known: list[Symbol]) -> Iterator[str]:
-    """The lines of one function, heading first, as llvm-objdump prints them. known: all functions, for branch targets."""
+    """The lines of one function, heading first, as llvm-objdump prints them. known: what branches may lead to."""
     data = code.code(chosen.address, chosen.size)
     yield f"{chosen.address:016x} <{printable(chosen.name)}>:"
     for at, inst, size in scan(data, chosen.address):
@@ -468,10 +470,10 @@ def listing(code: CodeObject, chosen: Symbol, known: list[Symbol]) -> Iterator[s
             try:
                 text = text_of(inst)
             except Unsupported:
-                text = ", ".join([".long", *(f"{word:#x}" for word in words)]).replace(".long, ", ".long ")
+                text = f".long {', '.join(f'{word:#x}' for word in words)}"
             else:
                 target = branch_target(inst, known)
-        yield f"\t{text:<58} // {chosen.address + at:012X}: {' '.join(f'{word:08X}' for word in words)}{target}"
+        yield f"\t{text:<59}// {chosen.address + at:012X}: {' '.join(f'{word:08X}' for word in words)}{target}"
 
 
 def branch_target(inst: Inst, known: list[Symbol]) -> str:

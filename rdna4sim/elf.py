@@ -162,7 +162,7 @@ class CodeObject:
         return self._slice(self.file_offset(address, size), size)
 
     def _kernel_notes(self) -> dict[str, dict[str, Any]]:
-        """The metadata of each kernel by the name of its descriptor; values of another type than they should have go."""
+        """The metadata of each kernel by the name of its descriptor, without values of a type that is not theirs."""
         listed = self.metadata.get("amdhsa.kernels", [])
         notes = {}
         for note in listed if isinstance(listed, list) else []:

@@ -89,18 +89,17 @@ def as_text(name: str, about: dict[str, Any]) -> str:
     for k in about["kernels"]:
         counts = k["instructions"]
         lines += ["", f"kernel {printable(k['name'])}"]
-        lines += table(
-            [
-                ["entry", f"{k['entry']:#x}, {k['code_bytes']} bytes of code"],
-                ["LDS", f"{k['lds_bytes']} bytes a workgroup"],
-                ["scratch", f"{k['scratch_bytes']} bytes a lane"],
-                ["registers", f"{k['vgprs']} VGPRs, {k['sgprs']} SGPRs"],
-                ["threads", f"at most {k['max_threads']} a workgroup, {k['wave_size']} a wave"],
-                ["instructions", f"{sum(counts.values())}: " + ", ".join(f"{n} {what}" for what, n in counts.items())],
-                ["arguments", f"{k['argument_bytes']} bytes: {len(k['arguments'])} given by the host, {k['hidden_arguments']} hidden"],
-            ],
-            0,
-        )
+        explicit, hidden = len(k["arguments"]), k["hidden_arguments"]
+        facts = {
+            "entry": f"{k['entry']:#x}, {k['code_bytes']} bytes of code",
+            "LDS": f"{k['lds_bytes']} bytes a workgroup",
+            "scratch": f"{k['scratch_bytes']} bytes a lane",
+            "registers": f"{k['vgprs']} VGPRs, {k['sgprs']} SGPRs",
+            "threads": f"at most {k['max_threads']} a workgroup, {k['wave_size']} a wave",
+            "instructions": f"{sum(counts.values())}: " + ", ".join(f"{n} {what}" for what, n in counts.items()),
+            "arguments": f"{k['argument_bytes']} bytes: {explicit} given by the host, {hidden} hidden",
+        }
+        lines += table([[name, text] for name, text in facts.items()], 0)
         rows = [["#", "offset", "size", "kind", "name"]]
         for i, a in enumerate(k["arguments"]):
             rows.append([i, a["offset"], a["size"], a["kind"], " ".join(filter(None, (a["type_name"], a["name"])))])

@@ -223,12 +223,12 @@ def sopk(body: Body, inst: Inst) -> bool:
     elif name == "s_mulk_i32":
         body.line(f"{body.s(f['sdst'])} *= (u32)({value});")
     elif name == "s_getreg_b32":
-        register, low, width = f["simm16"] & 63, f["simm16"] >> 6 & 31, (f["simm16"] >> 11) + 1
+        number, low, width = f["simm16"] & 63, f["simm16"] >> 6 & 31, (f["simm16"] >> 11) + 1
         values = {1: "0xf0u", 2: "0u", 5: "0u", 6: "0u", 20: "0u", 21: "0u", 23: "w->id", 24: "0u",
                   29: "(u32)w->rt->clock(w)", 30: "(u32)(w->rt->clock(w) >> 32)"}  # fmt: skip
-        if register not in values:
-            raise body.refuse(f"hardware register {register} is not modelled")
-        body.write_scalar(f["sdst"], "u", f"({values[register]} >> {low}) & {(1 << width) - 1:#x}u")
+        if number not in values:
+            raise body.refuse(f"hardware register {number} is not modelled")
+        body.write_scalar(f["sdst"], "u", f"({values[number]} >> {low}) & {(1 << width) - 1:#x}u")
     elif name in ("s_setreg_b32", "s_setreg_imm32_b32"):
         if f["simm16"] & 63 != 1 or inst.literal is None or not _keeps_mode(f["simm16"], inst.literal):
             raise body.refuse("the floating-point mode stays: round to nearest even, denormals on")
