@@ -144,7 +144,7 @@ class Text:
                 row[field] = ("B32", 32, kind)
             elif bits < 32 and number.startswith("PK"):
                 row[field] = ("B32", 32, kind)
-            elif name.startswith("v_align"):
+            elif name.startswith("v_align") or "_class_" in name and field == "src1":
                 row[field] = ("B32", 32, kind)
             elif fmt == "SOPC" and bits == 16:
                 row[field] = ("B16", 16, kind)
