@@ -150,8 +150,6 @@ class Text:
                 row[field] = ("B16", 16, kind)
             elif name.startswith("v_fma_mix"):
                 row[field] = ("F16", 16, kind)
-            elif number == "PK2_BF16" and fmt == "VOP3":
-                row[field] = ("BF16", 16, kind)
 
     def has(self, field: str) -> bool:
         return field in self.row
