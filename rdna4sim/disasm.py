@@ -449,11 +449,10 @@ def functions(code: CodeObject) -> list[Symbol]:
         if symbol.kind == STT_FUNC and symbol.section:
             found.setdefault(symbol.address, symbol)
     ordered = [found[address] for address in sorted(found)]
-    ends = [symbol.address for symbol in ordered[1:]] + [0]
-    for i, (symbol, end) in enumerate(zip(ordered, ends, strict=True)):
+    for i, symbol in enumerate(ordered):
         if not symbol.size:
-            size = (end or code.end_of_segment(symbol.address)) - symbol.address
-            ordered[i] = replace(symbol, size=size)
+            end = ordered[i + 1].address if i + 1 < len(ordered) else code.end_of_segment(symbol.address)
+            ordered[i] = replace(symbol, size=end - symbol.address)
     return ordered
 
 
