@@ -29,7 +29,7 @@ POINTERS = ("global_buffer", "dynamic_shared_pointer")
 
 @dataclass(frozen=True)
 class Argument:
-    """data: what is passed by value, or the contents of a buffer. save: the file it goes to afterwards, `-` for stdout."""
+    """data: what is passed by value, or the contents of a buffer. save: where that goes afterwards, `-` is stdout."""
 
     word: str
     data: Array

@@ -91,7 +91,8 @@ FILE = click.argument("file", metavar="FILE")
 
 @click.group(
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Options of the simulator itself are environment variables, RDNA4SIM_SEED and others: see its README.",
+    epilog="Options of the simulator are environment variables: RDNA4SIM_SEED (order of waves and workgroups), "
+    "RDNA4SIM_LIMIT (instructions of a launch), RDNA4SIM_REPORT (file for reports), RDNA4SIM_CACHE (folder).",
 )
 @click.version_option(__version__, message="rdna4sim %(version)s")
 def cli() -> None:

@@ -68,7 +68,7 @@ def texts_of(samples: Sequence[Sequence[int]], folder: Path) -> list[tuple[str, 
     slots = [[*words, *[NOP] * (SLOT - len(words))] for words in samples]
     rows = "\n".join(f".long {', '.join(map(hex, slot))}" for slot in slots)
     path = folder / "samples.hsaco"
-    path.write_bytes(assemble(f'.text\n.globl samples\n.p2align 8\n.type samples,@function\nsamples:\n{rows}\n'))
+    path.write_bytes(assemble(f".text\n.globl samples\n.p2align 8\n.type samples,@function\nsamples:\n{rows}\n"))
     found = {int(m[2], 16): (m[1], len(m[3].split())) for line in lines_of(path) if (m := LINE.match(line))}
     first = min(found)
     return [found[first + 4 * SLOT * i] for i in range(len(samples))]

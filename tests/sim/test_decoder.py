@@ -17,10 +17,11 @@ from rdna4sim.disasm import functions, listing, scan, text_of
 from rdna4sim.elf import STT_FUNC, CodeObject, Symbol
 from rdna4sim.errors import Unsupported
 from tests.sim import objdump
+from tests.sim.asm import assemble
 from tests.sim.build import SOURCES, code_object
 from tests.sim.objdump import GOLDEN, LINE, OBJDUMP
 
-needs_llvm = pytest.mark.skipif(OBJDUMP is None, reason="llvm-objdump-19 is not installed (Debian: apt install llvm-19)")
+needs_llvm = pytest.mark.skipif(OBJDUMP is None, reason="no llvm-objdump-19 (Debian: apt install llvm-19)")
 
 
 def text_and_words(words: list[int]) -> tuple[str, int]:
@@ -35,7 +36,9 @@ def text_and_words(words: list[int]) -> tuple[str, int]:
 
 @needs_llvm
 @pytest.mark.parametrize("source", SOURCES)
-def test_every_line_of_a_kernel_is_llvms(source: str, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_every_line_of_a_kernel_is_llvms(
+    source: str, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
     path = tmp_path / f"{source}.hsaco"
     path.write_bytes(code_object(source))
     assert main(["disasm", str(path)]) == 0
@@ -112,3 +115,12 @@ def test_a_word_that_is_no_instruction_is_a_long_line_and_the_rest_follows() -> 
 @pytest.mark.parametrize("word", [0xBE8047FF, 0xBE804CFF, 0x7E0000FF])
 def test_a_field_that_is_no_operand_has_no_literal(word: int) -> None:
     assert decode(word.to_bytes(4, "little"), 0, 0).size == 4
+
+
+def test_a_function_without_a_size_reaches_to_the_next_or_to_the_end() -> None:
+    text = ".text\n.globl f, g\n.type f,@function\n.type g,@function\nf:\n s_nop 1\n s_nop 2\ng:\n s_nop 3\n"
+    code = CodeObject(assemble(text))
+    f, g = functions(code)
+    assert (f.name, f.size, g.name, g.address) == ("f", 8, "g", f.address + 8)
+    assert [line.split("//")[0].strip() for line in listing(code, g, [f, g])][1:] == ["s_nop 3"]
+    assert functions(CodeObject(assemble(".text\n s_nop 0\n"))) == []
