@@ -312,3 +312,23 @@ def test_a_full_disk_is_one_line(files: dict[str, str]) -> None:
             [sys.executable, "-m", "rdna4sim", "info", files["norm"]], stdout=full, stderr=subprocess.PIPE, text=True
         )
     assert (done.returncode, done.stderr) == (1, "rdna4sim: cannot write to stdout: No space left on device\n")
+
+
+def test_the_readmes_example_does_what_it_says(tmp_path: Path) -> None:
+    text = (ROOT / "rdna4sim" / "README.md").read_text().split("## The parts")[0]
+    source = re.search(r"^```c\n(.*?)^```", text, re.M | re.S)
+    assert source
+    (tmp_path / "scale.c").write_text(source[1])
+    shown = [line[4:] for line in text.replace(source[0], "").splitlines() if line.startswith("    ")]
+    commands = [line for line in shown if line.startswith(("python ", "rdna4sim "))]
+    assert len(commands) == 7
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    script = ["sh", "-c", "\n".join(commands)]
+    done = subprocess.run(script, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PATH": path})
+    assert done.returncode == 1
+
+    def plain(line: str) -> str:
+        return re.sub(r"\d\.\d{6} s|0x7f[0-9a-f]+", "N", line)
+
+    said = {plain(line) for line in (done.stdout + done.stderr).splitlines()}
+    assert [line for line in shown if line and line not in commands and plain(line) not in said] == []
