@@ -46,7 +46,7 @@ static void on_yield(Wave *w, u32 why) {
     h->state = why == YIELD_BARRIER ? WAVE_BARRIER : why == YIELD_SLEEP ? WAVE_SLEEP : WAVE_SLICE;
     leave(h);
 }
-static void on_fault(Wave *w, u32 kind, u32 pc, u32 lane, u64 address, u32 bytes) {
+__attribute__((noreturn)) static void on_fault(Wave *w, u32 kind, u32 pc, u32 lane, u64 address, u32 bytes) {
     HostWave *h = w->host;
     report_fault(h, kind, pc, lane, address, bytes);
     h->launch->fault = kind;
@@ -70,11 +70,15 @@ static void on_signal(Wave *w) {
     barrier_passes(h->group);
 }
 static u64 on_clock(Wave *w) { return w->instructions; }
-const Runtime runtime = {.yield = on_yield, .fault = on_fault, .locate = on_locate, .signal = on_signal, .clock = on_clock};
+const Runtime runtime = {.yield = on_yield, .fault = on_fault, .locate = on_locate, .signal = on_signal, .clock = on_clock,
+    .weak_load = weak_load, .weak_store = weak_store, .weak_atomic = weak_atomic, .weak_after_atomic = weak_after_atomic,
+    .weak_lds_store = weak_lds_store, .weak_lds_drain = weak_lds_drain, .weak_pending = weak_pending, .weak_wait = weak_wait,
+    .weak_inv = weak_inv, .weak_wb = weak_wb};
 
 static void wave_main(void *argument) {
     HostWave *h = argument;
     h->launch->function->kernel->run(&h->w);
+    if (h->weak) weak_wave_end(h);
     h->state = WAVE_DONE;
     h->group->members--;
     h->group->alive--;
@@ -101,6 +105,7 @@ static void wave_start(Launch *l, Group *g, u32 n) {
         h->w.exec |= 1u << i;
         h->w.vid[i] = t % b[0] | t / b[0] % b[1] << 10 | t / b[0] / b[1] << 20;
     }
+    if (settings.weak) weak_wave_start(h);
     h->coroutine.stack = stack_take();
     coroutine_start(&h->coroutine, wave_main, h);
 }
@@ -112,16 +117,19 @@ static void group_start(Launch *l, Group *g, u32 index) {
     memset(g->lds, 0xcb ^ (int)(settings.seed & 31), l->lds_bytes + 8192u);
     memset(g->lds_defined, settings.check_undefined ? 0 : 255, l->lds_bytes + 8192u);
     g->wave = aligned_alloc(128, l->waves * sizeof *g->wave);
+    if (settings.weak) weak_group_start(l, g);
     for (u32 i = 0; i < l->waves; i++) wave_start(l, g, i);
 }
-static void group_end(Group *g) {
-    for (u32 i = 0; i < g->waves; i++) { stack_give(g->wave[i].coroutine.stack); free(g->wave[i].w.scratch); }
+static void group_end(Launch *l, Group *g) {
+    weak_group_end(l, g);
+    for (u32 i = 0; i < g->waves; i++) { weak_wave_free(&g->wave[i]); stack_give(g->wave[i].coroutine.stack); free(g->wave[i].w.scratch); }
     free(g->lds), free(g->lds_defined), free(g->wave);
     g->waves = 0;
 }
 static int step(Launch *l, HostWave *h) {
     if (h->state == WAVE_DONE || (h->state == WAVE_BARRIER && h->group->phase < h->target_phase)) return 0;
     u64 before = h->w.instructions;
+    if (h->weak) weak_step(h);
     h->state = WAVE_READY;
     h->w.slice_end = before + SLICE;
     coroutine_switch(&l->host_sp, h->coroutine.sp);
@@ -161,20 +169,22 @@ int launch_run(Function *f, const Shape *shape, const void *arguments, u64 bytes
         l->order[j] = l->order[i - 1], l->order[i - 1] = t;
     }
     u64 seen = 0, idle = 0;
+    if (settings.weak) weak_launch_start(l);
     while (!l->stop) {
         while (l->active < l->limit_active && l->next < l->groups) group_start(l, &l->group[l->active++], l->order[l->next++]);
         if (!l->active) break;
         for (u32 i = 0; i < l->active && !l->stop; i++) round_of(l, i);
         for (u32 i = 0; i < l->active && !l->stop;)
-            if (!l->group[i].alive) { group_end(&l->group[i]); l->group[i] = l->group[--l->active]; for (u32 n = 0; n < l->group[i].waves; n++) l->group[i].wave[n].group = &l->group[i]; }
+            if (!l->group[i].alive) { group_end(l, &l->group[i]); l->group[i] = l->group[--l->active]; for (u32 n = 0; n < l->group[i].waves; n++) l->group[i].wave[n].group = &l->group[i]; }
             else i++;
         idle = l->progress == seen ? idle + 1 : 0;
         seen = l->progress;
         if (settings.limit && l->total > settings.limit) stuck(l, FAULT_LIMIT);
         else if (idle > IDLE_ROUNDS) stuck(l, FAULT_NO_PROGRESS);
     }
-    for (u32 i = 0; i < l->active; i++) group_end(&l->group[i]);
+    for (u32 i = 0; i < l->active; i++) group_end(l, &l->group[i]);
     free(l->group), free(l->order), free(l->sites);
+    if (settings.weak) weak_launch_end(l);
     running = 0;
     return l->stop ? fault_error(l->fault) : hipSuccess;
 }

@@ -68,12 +68,23 @@ def address(body: Body, inst: Inst) -> str:
     return f"Ad a = ad_v(w, exec, {inst.address:#x}, {pair}, {f['ioffset']}ll);"
 
 
+def pc(body: Body) -> str:
+    """The address of the present instruction, as C."""
+    assert body.inst is not None
+    return f"{body.inst.address:#x}"
+
+
+def count(body: Body, counter: str) -> None:
+    """An instruction that a wait counts and that brings nothing to a register."""
+    body.line(f"w->rt->weak_pending(w, {counter}, LAND_NOTHING, 0, 0, 0, 0, {pc(body)});")
+
+
 def land(body: Body, registers: int, first: int, half: bool, high: bool, counter: str) -> None:
     """Move the loaded r[] to its registers: now, or at the wait."""
     if body.weak:
         body.vgprs.update(range(first, first + registers))
         what = "LAND_HIGH" if high else "LAND_LOW" if half else "LAND_V"
-        body.line(f"w->rt->weak_pending(w, {counter}, {what}, {first}, {registers}, exec, (const u32 *)r);")
+        body.line(f"w->rt->weak_pending(w, {counter}, {what}, {first}, {registers}, exec, (const u32 *)r, {pc(body)});")
         return
     if half:
         body.line(f"r[0] = set_{'hi' if high else 'lo'}16({body.v(first)}, lo16(r[0]));")
@@ -138,7 +149,7 @@ def atomic(body: Body, inst: Inst, suffix: str) -> None:
         body.line("V *r = r_;")
         land(body, words, f["vdst"], False, False, "PENDING_LOAD")
     elif body.weak:
-        body.line("w->rt->weak_pending(w, PENDING_STORE, LAND_NOTHING, 0, 0, 0, 0);")
+        count(body, "PENDING_STORE")
     body.line("}")
 
 
@@ -164,7 +175,7 @@ def scratch(body: Body, inst: Inst) -> None:
         body.line(f"V x[{registers}] = {{{', '.join(data)}}};")
         body.line(f"scratch_store(w, exec, {inst.address:#x}, off, {size}, x);")
         if body.weak:
-            body.line("w->rt->weak_pending(w, PENDING_STORE, LAND_NOTHING, 0, 0, 0, 0);")
+            count(body, "PENDING_STORE")
     body.line("}")
 
 
@@ -191,6 +202,9 @@ def flat(body: Body, inst: Inst) -> None:
             data = [f"{data[0]} >> 16"]
         body.line(f"V x[{registers}] = {{{', '.join(data)}}};")
         body.line(f"flat_store(w, exec, site, {inst.address:#x}, at, {size}{weak}, x);")
+    if body.weak:
+        # FLAT counts in both counters.
+        count(body, "PENDING_DS")
     body.line("}")
 
 
@@ -200,8 +214,10 @@ def vmem(body: Body, inst: Inst) -> bool:
         if body.weak:
             if name != "global_inv":
                 body.line(f"w->rt->weak_wb(w, {f['scope']});")
+                count(body, "PENDING_STORE")
             if name != "global_wb":
                 body.line(f"w->rt->weak_inv(w, {f['scope']});")
+                count(body, "PENDING_LOAD")
         return True
     match = re.fullmatch(r"(global|flat)_atomic_(\w+)", name)
     if match and match[2] in ATOMICS:
@@ -243,7 +259,7 @@ def smem(body: Body, inst: Inst) -> bool:
         body.line(f"r[0] = (u32)({kind})r[0];")
     if body.weak:
         body.sgprs.update(range(first, first + words))
-        body.line(f"w->rt->weak_pending(w, PENDING_SCALAR, LAND_S, {first}, {words}, ~0u, r);")
+        body.line(f"w->rt->weak_pending(w, PENDING_SCALAR, LAND_S, {first}, {words}, ~0u, r, {pc(body)});")
     else:
         for i in range(words):
             body.write_scalar(first + i, "u", f"r[{i}]")
@@ -277,7 +293,7 @@ def ds_atomic(body: Body, inst: Inst, suffix: str, returns: bool) -> None:
         body.line("V *r = r_;")
         land(body, words, f["vdst"], False, False, "PENDING_DS")
     elif body.weak:
-        body.line("w->rt->weak_pending(w, PENDING_DS, LAND_NOTHING, 0, 0, 0, 0);")
+        count(body, "PENDING_DS")
     body.line("}")
 
 
@@ -301,7 +317,7 @@ def ds_two(body: Body, inst: Inst) -> None:
             data = ", ".join(body.v(f[key] + i) for i in range(words))
             body.line(f"{{ V x[{words}] = {{{data}}}; lstore(w, exec, {pc}, {place}, {4 * words}, x); }}")
         if body.weak:
-            body.line("w->rt->weak_pending(w, PENDING_DS, LAND_NOTHING, 0, 0, 0, 0);")
+            count(body, "PENDING_DS")
     body.line("}")
 
 
@@ -381,7 +397,7 @@ def ds(body: Body, inst: Inst) -> bool:
         body.line(f"{{ V x[{registers}] = {{{', '.join(data)}}};")
         body.line(f"lstore(w, exec, {inst.address:#x}, {body.v(f['addr'])} + {offset}u, {size}, x); }}")
         if body.weak:
-            body.line("w->rt->weak_pending(w, PENDING_DS, LAND_NOTHING, 0, 0, 0, 0);")
+            count(body, "PENDING_DS")
     else:
         return False
     return True
