@@ -73,7 +73,7 @@ typedef struct {
     Group *group;
     Launch *launch;
     u64 counted, target_phase, last_yield;
-    u32 state, number, half;
+    u32 state, number, half, nap;
     void *weak;
 } HostWave;
 struct Group {

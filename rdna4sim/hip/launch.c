@@ -128,6 +128,7 @@ static void group_end(Launch *l, Group *g) {
 }
 static int step(Launch *l, HostWave *h) {
     if (h->state == WAVE_DONE || (h->state == WAVE_BARRIER && h->group->phase < h->target_phase)) return 0;
+    if (h->nap) { h->nap--; return 0; }
     u64 before = h->w.instructions;
     if (h->weak) weak_step(h);
     h->state = WAVE_READY;

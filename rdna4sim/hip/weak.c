@@ -162,6 +162,12 @@ static u32 chance(u32 n) { return random_below(&launch->random, n); }
 static void perhaps_yield(Wave *w, u32 one_in) {
     if (!chance(one_in)) w->rt->yield(w, YIELD_SLICE);
 }
+/* After what others may wait for: now and then the wave stands still for so long that all others can act on it, while its
+ * older stores are still under way. */
+static void perhaps_linger(Wave *w) {
+    if (chance(2)) ((HostWave *)w->host)->nap = 1u << chance(8);
+    w->rt->yield(w, YIELD_SLICE);
+}
 
 void weak_launch_start(Launch *l) { launch = l, epoch = 1, written = 0; history_clear(&device); }
 void weak_launch_end(Launch *l) { (void)l; history_free(&device); launch = 0; }
@@ -262,12 +268,14 @@ static void let_out(HostWave *h, u32 at) {
     memmove(e, e + 1, (--s->stores - at) * sizeof *e);
 }
 static int overlap(const Store *a, const Store *b) { return a->exec && b->exec && a->lo < b->hi && b->lo < a->hi; }
-/* Lets one store of the first `n` out: any that no older one overlaps. */
-static void let_one_out(HostWave *h, u32 n) {
+/* Lets one store of the first `n` out: any that no older one overlaps. Returns its scope. */
+static u32 let_one_out(HostWave *h, u32 n) {
     WaveState *s = h->weak;
     u32 at = settings.seed ? chance(n) : n - 1;
     for (u32 i = 0; i < at; i++) if (overlap(&s->store[i], &s->store[at])) at = i, i = ~0u;
+    u32 scope = s->store[at].scope;
     let_out(h, at);
+    return scope;
 }
 /* All stores numbered below `number`; other waves may run in between. */
 static void let_out_below(Wave *w, u64 number) {
@@ -276,8 +284,8 @@ static void let_out_below(Wave *w, u64 number) {
         u32 n = 0;
         while (n < s->stores && s->store[n].number < number) n++;
         if (!n) return;
-        let_one_out(w->host, n);
-        perhaps_yield(w, 4);
+        if (let_one_out(w->host, n) >= SCOPE_SE && chance(2)) perhaps_linger(w);
+        else perhaps_yield(w, 4);
     }
 }
 /* A wave's access comes after its own stores to the same bytes. */
@@ -332,7 +340,8 @@ void weak_store(Wave *w, u32 exec, const u64 *address, u32 bytes, u32 scope, u32
         if (address[l] + bytes > e->hi) e->hi = address[l] + bytes;
     }
     memcpy(e->data, data, sizeof e->data);
-    perhaps_yield(w, scope >= SCOPE_SE ? 2 : 16);
+    if (scope >= SCOPE_SE && chance(2)) perhaps_linger(w);
+    else perhaps_yield(w, 16);
 }
 /* Where a read-modify-write acts. Aligned, so that it lies in one line. */
 u8 *weak_atomic(Wave *w, u64 address, u32 bytes, u32 scope) {
@@ -415,7 +424,8 @@ void weak_pending(Wave *w, u32 kind, u32 what, u32 first, u32 count, u32 exec, c
             w->v_pending[i >> 5] |= 1u << (i & 31), s->v_count[i]++, s->v_kind[i] = (u8)kind;
         }
     }
-    perhaps_yield(w, atomic ? 2 : 32);
+    if (atomic && chance(2)) perhaps_linger(w);
+    else perhaps_yield(w, 32);
 }
 void weak_wait(Wave *w, u32 kind, u32 left) {
     WaveState *s = wave_of(w);
