@@ -19,16 +19,19 @@ void report_line(const char *format, ...) {
 }
 int fault_error(u32 kind) {
     if (kind == FAULT_LIMIT || kind == FAULT_NO_PROGRESS) return hipErrorLaunchTimeOut;
-    return kind <= FAULT_SCALAR_READ || kind == FAULT_SPAN ? hipErrorIllegalAddress : hipErrorLaunchFailure;
+    return kind <= FAULT_SCALAR_READ || kind == FAULT_GLOBAL || kind == FAULT_SPAN ? hipErrorIllegalAddress : hipErrorLaunchFailure;
 }
 void report_fault(HostWave *h, u32 kind, u32 pc, u32 lane, u64 address, u32 bytes) {
     static const char *const what[] = {"global read", "global write", "global atomic", "scalar read", "LDS read", "LDS write",
         "read of LDS that nobody wrote", "scratch access", "jump", "limit of instructions", "wait without progress",
-        "register read before its wait", "misaligned access", "barrier", "flat access over different memories"};
+        "register read before its wait", "misaligned access", "global access", "access whose lanes lie more than 4 GiB apart, which is not modelled"};
     const SimKernel *k = h->launch->function->kernel;
-    report_line("rdna4sim: kernel %s, pc %#x (+%#x), workgroup %u, wave %u, lane %u: %s of %u bytes at %#llx\n", k->name, pc,
-                pc - k->entry, h->group->index, h->number, lane, what[kind], bytes, address);
-    const Block *b = kind <= FAULT_SCALAR_READ ? memory_near(address) : 0;
+    char place[64] = "";
+    if (kind == FAULT_PC) snprintf(place, sizeof place, " to %#llx, which is no instruction's place", address);
+    else if (bytes) snprintf(place, sizeof place, " of %u bytes at %#llx", bytes, address);
+    report_line("rdna4sim: kernel %s, pc %#x (+%#x), workgroup %u, wave %u, lane %u: %s%s\n", k->name, pc, pc - k->entry,
+                h->group->index, h->number, lane, what[kind], place);
+    const Block *b = kind <= FAULT_SCALAR_READ || kind == FAULT_GLOBAL ? memory_near(address) : 0;
     if (b) report_line("  nearest allocation: %#llx to %#llx\n", b->address, b->address + b->bytes);
 }
 u64 random_next(u64 *s) {
@@ -98,7 +101,7 @@ static void wave_start(Launch *l, Group *g, u32 n) {
                   .dispatch = l->kernarg + (k->kernarg_bytes + 63u & ~63u), .group_x = x, .group_yz = y | z << 16,
                   .seed = settings.seed, .id = n, .counters = l->counters, .host = h, .slice_end = SLICE};
     h->w.scratch = k->scratch_bytes ? malloc((u64)k->scratch_bytes * LANES) : 0;
-    if (k->scratch_bytes) memset(h->w.scratch, 0xcb, (u64)k->scratch_bytes * LANES);
+    if (k->scratch_bytes) memset(h->w.scratch, 0xcb ^ (int)(settings.seed & 31), (u64)k->scratch_bytes * LANES);
     for (u32 i = 0; i < LANES; i++) {
         u32 t = n * LANES + i;
         if (t >= threads) break;

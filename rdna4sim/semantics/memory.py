@@ -60,7 +60,7 @@ def width(name: str) -> tuple[str, int, int, bool, bool]:
 
 
 def address(body: Body, inst: Inst) -> str:
-    """Declare `a`, the addresses, for GLOBAL and FLAT."""
+    """Declare `a`, the addresses of a GLOBAL instruction."""
     f = inst.f
     if f["saddr"] != NULL:
         return f"Ad a = ad_s({body.scalar(f['saddr'], 'q')}, {body.v(f['vaddr'])}, {f['ioffset']}ll);"
@@ -137,20 +137,45 @@ def atomic(body: Body, inst: Inst, suffix: str) -> None:
 
     second = lane(first + words) if suffix.startswith(NEEDS_Y) else "0"
     site = body.site()
-    body.line(f"{{ {address(body, inst)} Site *site = {site}; const u32 pc = {inst.address:#x}; V r_[{words}];")
+    is_flat = inst.fmt == "FLAT"
+    where = flat_address(body, inst) if is_flat else address(body, inst)
+    body.line(f"{{ {where} Site *site = {site}; const u32 pc = {inst.address:#x}; V r_[{words}];")
     for i in range(words):
         body.line(f"r_[{i}] = SP(0);")
     keep = "r_[0][l] = (u32)old" + ("; r_[1][l] = (u32)((u64)old >> 32)" if words == 2 else "")
     body.line("#undef RETURN_OLD")
     body.line(f"#define RETURN_OLD {keep}")
     macro = f"WEAK_ATOMIC_LOOP({f['scope']}, " if body.weak else "ATOMIC_LOOP("
-    body.line(f"{macro}{kind}, {kind}, {size}, {lane(first)}, {second}, {code})")
+    rest = f"{kind}, {kind}, {size}, {lane(first)}, {second}, {code})"
+    if is_flat:
+        # Each memory's lanes in a block where EXEC is theirs.
+        body.line("const u32 lds = flat_lds(exec, at64), other = flat_global(w, exec, pc, at64);")
+        body.line("if (other) { const u32 exec = other; Ad a = flat_ad(w, exec, pc, at64);")
+        body.line(macro + rest)
+        body.line("} if (lds) { const u32 exec = lds; V at = low_v(at64);")
+        if body.weak:
+            body.line("w->rt->weak_lds_drain(w);")
+        body.line(f"LDS_ATOMIC_LOOP({rest} }}")
+    else:
+        body.line(macro + rest)
     if returns:
         body.line("V *r = r_;")
         land(body, words, f["vdst"], False, False, "PENDING_LOAD")
     elif body.weak:
         count(body, "PENDING_STORE")
+    if body.weak and is_flat:
+        count(body, "PENDING_DS")
     body.line("}")
+
+
+def flat_address(body: Body, inst: Inst) -> str:
+    """Declare `at64`, the 64-bit addresses of a FLAT instruction."""
+    f = inst.f
+    if f["saddr"] != NULL:
+        base = f"SPQ({body.scalar(f['saddr'], 'q')}) + CVT({body.v(f['vaddr'])}, VQ)"
+    else:
+        base = f"pair_v({body.v(f['vaddr'])}, {body.v(f['vaddr'] + 1)})"
+    return f"VQ at64 = {base} + (u64){f['ioffset']}ll;"
 
 
 def scratch(body: Body, inst: Inst) -> None:
@@ -184,24 +209,17 @@ def flat(body: Body, inst: Inst) -> None:
     f = inst.f
     element, size, registers, half, high = width(inst.name)
     signed = int(element.startswith("i"))
-    pair = f"{body.v(f['vaddr'])}, {body.v(f['vaddr'] + 1)}"
-    if f["saddr"] != NULL:
-        body.line(
-            f"{{ VQ at = SPQ({body.scalar(f['saddr'], 'q')}) + CVT({body.v(f['vaddr'])}, VQ) + (u64){f['ioffset']}ll;"
-        )
-    else:
-        body.line(f"{{ VQ at = pair_v({pair}) + (u64){f['ioffset']}ll;")
-    body.line(f"Site *site = {body.site()};")
+    body.line(f"{{ {flat_address(body, inst)} Site *site = {body.site()};")
     weak = f", {f['scope']}"
     if "load" in inst.name:
-        body.line(f"V r[{registers}]; flat_load(w, exec, site, {inst.address:#x}, at, {size}, {signed}{weak}, r);")
+        body.line(f"V r[{registers}]; flat_load(w, exec, site, {inst.address:#x}, at64, {size}, {signed}{weak}, r);")
         land(body, registers, f["vdst"], half, high, "PENDING_LOAD")
     else:
         data = [body.v(f["vsrc"] + i) for i in range(registers)]
         if high:
             data = [f"{data[0]} >> 16"]
         body.line(f"V x[{registers}] = {{{', '.join(data)}}};")
-        body.line(f"flat_store(w, exec, site, {inst.address:#x}, at, {size}{weak}, x);")
+        body.line(f"flat_store(w, exec, site, {inst.address:#x}, at64, {size}{weak}, x);")
     if body.weak:
         # FLAT counts in both counters.
         count(body, "PENDING_DS")

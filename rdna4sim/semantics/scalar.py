@@ -114,6 +114,8 @@ SOP1: dict[str, tuple[str, str, str]] = {
     "s_not_b64": ("q", "q", "d = ~a;" + NONZERO),
     "s_wqm_b32": ("u", "u", "d = 0; for (int i = 0; i < 32; i += 4) if (a >> i & 15) d |= 15u << i;" + NONZERO),
     "s_quadmask_b32": ("u", "u", "d = 0; for (int i = 0; i < 8; i++) if (a >> 4 * i & 15) d |= 1u << i;" + NONZERO),
+    "s_wqm_b64": ("q", "q", "d = 0; for (int i = 0; i < 64; i += 4) if (a >> i & 15) d |= 15ull << i;" + NONZERO),
+    "s_quadmask_b64": ("q", "q", "d = 0; for (int i = 0; i < 16; i++) if (a >> 4 * i & 15) d |= 1ull << i;" + NONZERO),
     "s_cvt_f32_i32": ("f", "i", "d = (float)a;"),
     "s_cvt_f32_u32": ("f", "u", "d = (float)a;"),
     "s_cvt_i32_f32": ("i", "f", "d = cvt_i_f((VF)a)[0];"),

@@ -55,6 +55,9 @@ CASES = {
 }  # fmt: skip
 CASES["endless_sleep"] = replace(CASES["endless_sleep"], expect={0: np.ones(1, U32), 1: np.ones(64, U32)})
 CASES["endless_loop"] = replace(CASES["endless_loop"], expect={0: np.ones(1, U32), 1: np.ones(64, U32)})
+CASES["far_lanes"] = _faults(
+    "far_lanes", [IN[:64], IN[64:128], np.zeros(64, U32)], 2, np.where(T % 2, IN[:64], IN[64:128])
+)
 CASES["through_memory"] = _faults("through_memory", [IN[:128], np.zeros(128, U32)], 1, np.zeros(0, U32), groups=2)
 _other = IN[:128].reshape(2, 64)[:, ::-1]
 _kept = _other * U32(2) + T
@@ -134,6 +137,12 @@ def test_an_access_outside_an_allocation_names_kernel_and_address(
     assert name in error.report
     address = last if end else first - 4
     assert f"{address:x}" in error.report.lower()
+
+
+def test_a_lane_that_points_far_away_is_named() -> None:
+    error = _error(faulty("far_lanes"))
+    assert error.code == ILLEGAL_ADDRESS
+    assert "lane 5" in error.report and f"{2**45 + 20:x}" in error.report
 
 
 @pytest.mark.parametrize("name", ["wild_lds", "wild_lds_store"])

@@ -11,20 +11,15 @@ import pytest
 from tests.sim.build import SOURCES, code_object
 from tests.sim.case import Near, compare
 from tests.sim.elf import symbols
-from tests.sim.hip import GAPS, Hip, HipError, simulator
+from tests.sim.hip import Hip, HipError, simulator
 from tests.sim.samples import CASES, NAMES, made
 
 Array = np.ndarray[Any, Any]
 SEEDS = range(1, 21)
-CLEAR = [name for name in NAMES if name not in GAPS]
 WEAK_SEEDS = range(1, 6)
 
 
-def marked(name: str) -> object:
-    return pytest.param(name, marks=pytest.mark.xfail(reason=GAPS[name], strict=True)) if name in GAPS else name
-
-
-@pytest.mark.parametrize("name", [marked(name) for name in NAMES])
+@pytest.mark.parametrize("name", NAMES)
 def test_equals_numpy(name: str) -> None:
     with simulator() as hip:
         made(name).check(made(name).run(hip))
@@ -39,7 +34,7 @@ def plain(x: Array) -> Array:
 def _all(hip: Hip) -> dict[str, bytes | str]:
     """The buffers' bytes after each case, or what went wrong. What is allowed to differ must be right instead."""
     out: dict[str, bytes | str] = {}
-    for name in CLEAR:
+    for name in NAMES:
         try:
             buffers = made(name).run(hip)
             made(name).check(buffers)
@@ -60,7 +55,7 @@ def _differing(mode: dict[str, int], seeds: range) -> list[str]:
     for seed in seeds:
         with simulator(seed=seed, **mode) as hip:
             got = _all(hip)
-        found += [f"{name}, seed {seed}: {got[name]!r}"[:500] for name in CLEAR if got[name] != first[name]]
+        found += [f"{name}, seed {seed}: {got[name]!r}"[:500] for name in NAMES if got[name] != first[name]]
     return found
 
 

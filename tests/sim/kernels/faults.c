@@ -113,6 +113,13 @@ KERNEL(64) through_memory(u32 *place, u32 *out) {
 
 KERNEL(64) pointer_chase(u32 **table, u32 *out) { out[thread()] = *table[FAULTY]; }
 
+// Lanes that point into two buffers, and, with the fault, nowhere: far from both.
+KERNEL(64) far_lanes(u32 *x, u32 *y, u32 *out) {
+    u32 *p = thread() % 2 ? x : y;
+    if (FAULTY && thread() == 5) p = (u32 *)(1ul << 45);
+    out[thread()] = p[thread()];
+}
+
 KERNEL(64) add_one(u32 *x, u32 *y) { y[thread()] = x[thread()] + 1; }
 
 // Two waits are needed before the sum: for the loads and for the LDS read.
