@@ -23,6 +23,8 @@ R_ABS64, R_RELATIVE64 = 3, 13
 PT_LOAD = 1
 STT_OBJECT, STT_FUNC = 1, 2
 DESCRIPTOR_BYTES = 64
+# A kernel that calls what cannot be bounded says so; its stack is then as large as ROCm makes it by default.
+DYNAMIC_STACK, STACK_BYTES = 1 << 11, 16384
 
 
 @dataclass(frozen=True)
@@ -186,6 +188,8 @@ class CodeObject:
             entry = symbol.address + self._read("<q", at + 16)
             rsrc1, rsrc2 = self._tuple("<II", at + 48)
             properties, preload = self._tuple("<HH", at + 56)
+            if properties & DYNAMIC_STACK:
+                scratch += STACK_BYTES
             note = notes.get(symbol.name, {})
             if entry != functions[name].address:
                 raise BadFile(f"kernel {name}: its descriptor's entry {entry:#x} is not the function's address")

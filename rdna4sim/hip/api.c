@@ -1,4 +1,4 @@
-/* The HIP C ABI: memory, modules, launches. Weak memory mode is not there yet: launches under it are refused. */
+/* The HIP C ABI: memory, modules, launches. */
 #define _GNU_SOURCE
 #include "host.h"
 #include <dlfcn.h>
@@ -277,7 +277,6 @@ static int launch(void *f, Shape s, void **given) {
     if (!threads || threads > k->max_threads || threads > MAX_THREADS || !groups || groups > 1u << 30 || (k->args && !given))
         return done(hipErrorInvalidValue);
     if (k->lds_bytes + s.dynamic_lds > LDS_PER_GROUP) return done(hipErrorInvalidConfiguration);
-    if (settings.weak) { report_line("rdna4sim: weak memory mode is not there yet\n"); return done(hipErrorNotSupported); }
     u8 *arguments = arguments_of(k, &s, given);
     if (!arguments) return done(hipErrorOutOfMemory);
     sticky = launch_run(known, &s, arguments, k->kernarg_bytes);
