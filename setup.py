@@ -48,7 +48,8 @@ class BuildPy(build_py):
     def run(self) -> None:
         if not self.editable_mode:
             # What an earlier build left there would be packed as well.
-            shutil.rmtree(Path(self.build_lib) / "ie", ignore_errors=True)
+            for package in ("ie", "rdna4sim"):
+                shutil.rmtree(Path(self.build_lib) / package, ignore_errors=True)
         super().run()
         build_kernels(ROOT / "ie" / "lib" if self.editable_mode else Path(self.build_lib).resolve() / "ie" / "lib")
 

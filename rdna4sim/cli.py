@@ -1,20 +1,235 @@
-"""`python -m rdna4sim libpath`: builds the stand-in if need be and prints its path."""
+"""`rdna4sim`: looks into code objects and runs their kernels.
+
+Owns: commands and options, what goes to which stream, and statuses: 0 done, also when the reader of stdout left early;
+1 error, one line on stderr; 130 after Ctrl-C. A kernel's fault is the simulator's report on stderr and 1.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import sys
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import click
+import numpy as np
+
+from . import __version__, arguments, disasm, info
+from . import run as runner
 from .cache import stand_in
+from .elf import CodeObject, Kernel
 from .errors import SimError
 
+SHOWN = 16
+"""Values of a buffer that `=>-` prints."""
+LIMIT = 256 << 20
+"""Bytes of the largest file that is read."""
 
-def main(arguments: list[str]) -> int:
-    """Prints a path; one line on standard error and 1 if there is none."""
+
+def triple(most: int) -> Callable[[click.Context, click.Parameter, str], tuple[int, int, int]]:
+    """Reads `X`, `X,Y` or `X,Y,Z`, each from 1 to `most`."""
+
+    def read(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, int, int]:
+        parts = value.split(",")
+        if len(parts) > 3 or not all(p.isascii() and p.isdecimal() and 1 <= int(p[:12]) <= most for p in parts):
+            raise click.BadParameter(f"{value!r} is not X, X,Y or X,Y,Z with numbers from 1 to {most}", ctx, param)
+        x, y, z = (*map(int, parts), *(1,) * (3 - len(parts)))
+        return x, y, z
+
+    return read
+
+
+class ClosedOutput(Exception):
+    """The reader of stdout has left: a normal end for a command in a pipe."""
+
+
+def out(text: str) -> None:
+    """Result to stdout, at once, as UTF-8 whatever the locale. ClosedOutput, SimError."""
+    if sys.stdout is None:
+        raise SimError("stdout is closed: there is nowhere to print the result")
     try:
-        if arguments != ["libpath"]:
-            raise SimError("usage: python -m rdna4sim libpath")
-        print(stand_in())
-    except (SimError, OSError) as e:
-        print(f"rdna4sim: {e}", file=sys.stderr)
-        return 1
-    return 0
+        sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
+        sys.stdout.buffer.flush()
+    except OSError as e:
+        abandon_stdout()
+        if isinstance(e, BrokenPipeError):
+            raise ClosedOutput from e
+        raise SimError(f"cannot write to stdout: {e.strerror}") from None
+
+
+def read_image(name: str) -> CodeObject:
+    """Raises SimError, with the file's name, for anything that is no code object."""
+    try:
+        with open(name, "rb") as file:
+            data = file.read(LIMIT + 1)
+    except (OSError, ValueError) as e:
+        raise SimError(f"{name}: {getattr(e, 'strerror', None) or e}") from None
+    if len(data) > LIMIT:
+        raise SimError(f"{name}: larger than {LIMIT >> 20} MiB")
+    try:
+        return CodeObject(data)
+    except SimError as e:
+        raise SimError(f"{name}: {e}") from None
+
+
+def kernel_of(code: CodeObject, file: str, name: str | None) -> Kernel:
+    """The kernel of this name, or the only one."""
+    names = ", ".join(kernel.name for kernel in code.kernels)
+    if not names:
+        raise SimError(f"{file}: no kernels")
+    if name is None and len(code.kernels) > 1:
+        raise SimError(f"{file}: several kernels, name one with --kernel: {names}")
+    for kernel in code.kernels:
+        if name in (None, kernel.name):
+            return kernel
+    raise SimError(f"{file}: no kernel {name}; there is {names}")
+
+
+FILE = click.argument("file", metavar="FILE")
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Options of the simulator are environment variables: RDNA4SIM_SEED (order of waves and workgroups), "
+    "RDNA4SIM_LIMIT (instructions of a launch), RDNA4SIM_REPORT (file for reports), RDNA4SIM_CACHE (folder).",
+)
+@click.version_option(__version__, message="rdna4sim %(version)s")
+def cli() -> None:
+    """Executes gfx1201 (RDNA4) machine code on the CPU, and shows what is in a code object.
+
+    \b
+    rdna4sim info kernel.hsaco
+    rdna4sim disasm kernel.hsaco --kernel scale
+    rdna4sim run kernel.hsaco --block 64 iota:f32:64 'zeros:f32:64=>out.npy' f32:2
+    """
+
+
+@cli.command(short_help="Build the stand-in for HIP, print its path.")
+def libpath() -> None:
+    """Build the library that stands in for libamdhip64 if need be, and print its path."""
+    out(f"{stand_in()}\n")
+
+
+@cli.command(name="info", short_help="Segments, kernels, their needs and arguments.")
+@FILE
+@click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
+def info_command(file: str, as_json: bool) -> None:
+    """Target, segments and kernels of a code object, with what each kernel needs and takes."""
+    code = read_image(file)
+    try:
+        about = info.describe(code)
+    except SimError as e:
+        raise SimError(f"{file}: {e}") from None
+    out(json.dumps(about, indent=2) + "\n" if as_json else info.as_text(file, about))
+
+
+@cli.command(name="disasm", short_help="The machine code as text.")
+@FILE
+@click.option("--kernel", metavar="NAME", help="Only this kernel or function.")
+def disasm_command(file: str, kernel: str | None) -> None:
+    """The machine code of all functions, in the syntax and the line format of llvm-objdump.
+
+    A word that is no known instruction is a .long line.
+    """
+    code = read_image(file)
+    try:
+        known = disasm.functions(code)
+        chosen = [symbol for symbol in known if kernel in (None, symbol.name)]
+        if not chosen and kernel is not None:
+            raise SimError(f"no function {kernel}; there is {', '.join(symbol.name for symbol in known) or 'none'}")
+        out(f"\n{disasm.printable(file)}:\tfile format elf64-amdgpu\n\nDisassembly of section .text:\n")
+        for symbol in chosen:
+            out("\n" + "".join(line + "\n" for line in disasm.listing(code, symbol, known)))
+    except SimError as e:
+        raise SimError(f"{file}: {e}") from None
+
+
+@cli.command(name="run", short_help="Run a kernel on buffers and values.")
+@FILE
+@click.option("--kernel", metavar="NAME", help="The kernel; not needed if there is one only.")
+@click.option(
+    "--grid", callback=triple(2**31 - 1), default="1", metavar="X[,Y[,Z]]", help="Workgroups (1 if not given)."
+)
+@click.option("--block", callback=triple(1024), required=True, metavar="X[,Y[,Z]]", help="Threads of a workgroup.")
+@click.option("--lds", type=click.IntRange(0, 65536), default=0, metavar="BYTES", help="LDS besides the kernel's own.")
+@click.option("--cooperative", is_flag=True, help="All workgroups at once, so that they may wait for each other.")
+@click.option("--repeat", type=click.IntRange(1, 10**6), default=1, metavar="N", help="Launches, on the same buffers.")
+@click.argument("args", nargs=-1, metavar="[ARG]...")
+def run_command(file: str, kernel: str | None, args: Sequence[str], **options: Any) -> None:
+    """Run a kernel. Each ARG is one argument of the kernel, in the kernel's order.
+
+    \b
+    u32:7 i32:-1 f32:0.5   a value; u8 to u64, i8 to i64, f16, f32, f64, bytes:HEX
+    zeros:f32:1024         a buffer of 1024 zeros
+    iota:u32:64            a buffer of 0, 1, 2, ...
+    random:f32:1024:SEED   a buffer of random numbers (the seed is 0 if left out)
+    file.npy               a buffer with the contents of a file
+    'BUFFER=>out.npy'      any buffer; afterwards its contents go to a file
+    'BUFFER=>-'            any buffer; afterwards its first values are printed
+    """
+    code = read_image(file)
+    chosen = kernel_of(code, file, kernel)
+    shape = runner.Shape(options["grid"], options["block"], options["lds"], options["cooperative"])
+    shape.check(chosen)
+    given = [arguments.parse(word) for word in args]
+    arguments.check(chosen, given)
+    for argument in given:
+        arguments.writable(argument)
+    after, seconds = runner.run(code.data, chosen, shape, given, options["repeat"])
+    for i, (argument, values) in enumerate(zip(given, after, strict=True)):
+        if values is not None and argument.save == "-":
+            first = " ".join(str(x) for x in values.reshape(-1)[:SHOWN])
+            out(f"argument {i}, {values.size} x {values.dtype}: {first}{' ...' if values.size > SHOWN else ''}\n")
+        elif values is not None and argument.save:
+            try:
+                with open(argument.save, "wb") as target:
+                    np.save(target, values)
+            except OSError as e:
+                raise SimError(f"{argument.save}: {e.strerror or e}") from None
+    out(summary(chosen, shape, seconds))
+
+
+def summary(kernel: Kernel, shape: runner.Shape, seconds: Sequence[float]) -> str:
+    """One line: kernel, sizes and wall time of the launches, compiling not included."""
+    times = f"{seconds[0]:.6f} s"
+    if len(seconds) > 1:
+        times = f"{len(seconds)} launches, first {times}, fastest {min(seconds):.6f} s"
+    groups = f"{shape.groups} workgroup{'s' if shape.groups > 1 else ''} of {shape.threads} threads"
+    return f"{kernel.name}: {groups}, {shape.waves} waves, {times}\n"
+
+
+def abandon_stdout() -> None:
+    """Points stdout at nothing, so that the interpreter's own flush at exit does not fail again."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def say(message: str) -> None:
+    sys.stderr.write(f"rdna4sim: {disasm.printable(message)}\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit status."""
+    try:
+        cli.main(list(sys.argv[1:] if argv is None else argv), "rdna4sim", standalone_mode=False)
+        return 0
+    except click.exceptions.NoArgsIsHelpError as e:
+        sys.stderr.write(e.format_message() + "\n")
+    except click.ClickException as e:
+        say(e.format_message())
+    except (click.Abort, KeyboardInterrupt):
+        say("interrupted")
+        return 130
+    except runner.Fault as e:
+        sys.stderr.write(e.report) if e.report else say(str(e))
+    except ClosedOutput:
+        return 0
+    except (SimError, MemoryError) as e:
+        say(str(e) or "out of memory")
+    except OSError as e:
+        say(f"{e.filename}: {e.strerror}" if e.filename else str(e.strerror or e))
+    except Exception as e:
+        say(f"this is a bug: {type(e).__name__}: {e}")
+    return 1

@@ -105,6 +105,8 @@ LAYOUTS: dict[str, dict[str, tuple[int, int]]] = {
 LAYOUTS["GLOBAL"] = LAYOUTS["SCRATCH"] = LAYOUTS["FLAT"]
 # Literals that are always there.
 ALWAYS_LITERAL = ("fmaak", "fmamk")
+# Their source field is no operand, so 255 in it is no literal.
+NO_SOURCE = ("s_getpc_b64", "s_sendmsg_rtn_b32", "s_sendmsg_rtn_b64", "v_nop", "v_pipeflush")
 ENUMS = {
     "SOP1": "SOP1Op", "SOP2": "SOP2Op", "SOPC": "SOPCOp", "SOPK": "SOPKOp", "SOPP": "SOPPOp", "SMEM": "SMEMOp",
     "VOP1": "VOP1Op", "VOP2": "VOP2Op", "VOPC": "VOPCOp", "VOP3": "VOP3Op", "VOP3SD": "VOP3SDOp", "VOP3P": "VOP3POp",
@@ -211,6 +213,8 @@ def _extend(fmt: str, name: str, f: dict[str, int]) -> str:
     sources = [f[k] for k in ("src0", "src1", "src2", "srcy0") if k in f]
     if fmt in ("VOP2", "VOPC", "VOPD"):
         sources = [f[k] for k in ("src0", "srcy0") if k in f]
+    if name in NO_SOURCE:
+        return ""
     first = f.get("src0")
     if fmt.startswith("VOP") and fmt != "VOPD" and first in (DPP8, DPP8_FI, DPP16):
         return {DPP8: "dpp8", DPP8_FI: "dpp8fi", DPP16: "dpp16"}[first]

@@ -21,7 +21,10 @@ SHT_SYMTAB, SHT_NOTE, SHT_DYNSYM = 2, 7, 11
 SHT_RELA = 4
 R_ABS64, R_RELATIVE64 = 3, 13
 PT_LOAD = 1
+STT_OBJECT, STT_FUNC = 1, 2
 DESCRIPTOR_BYTES = 64
+# A kernel that calls what cannot be bounded says so; its stack is then as large as ROCm makes it by default.
+DYNAMIC_STACK, STACK_BYTES = 1 << 11, 16384
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,7 @@ class CodeObject:
         flags = self._read("<I", 48)
         if flags & FLAGS_MACH not in (MACH_GFX1200, MACH_GFX1201):
             raise BadFile(f"code for processor {flags & FLAGS_MACH:#x} of the ELF flags, expected gfx1201 or gfx1200")
+        self.processor = {MACH_GFX1200: "gfx1200", MACH_GFX1201: "gfx1201"}[flags & FLAGS_MACH]
         self.segments = self._segments()
         self.sections = self._sections()
         self.symbols = self._symbols()
@@ -149,12 +153,31 @@ class CodeObject:
                 return offset + address - start
         raise BadFile(f"address {address:#x} is in no loaded segment of the file")
 
+    def end_of_segment(self, address: int) -> int:
+        """Where the file's part of the segment that holds this address ends."""
+        for start, _, in_file, _ in self.segments:
+            if start <= address < start + in_file:
+                return start + in_file
+        raise BadFile(f"address {address:#x} is in no loaded segment of the file")
+
     def code(self, address: int, size: int) -> bytes:
         return self._slice(self.file_offset(address, size), size)
 
+    def _kernel_notes(self) -> dict[str, dict[str, Any]]:
+        """The metadata of each kernel by the name of its descriptor, without values of a type that is not theirs."""
+        listed = self.metadata.get("amdhsa.kernels", [])
+        notes = {}
+        for note in listed if isinstance(listed, list) else []:
+            if isinstance(note, dict) and isinstance(note.get(".symbol"), str):
+                whole = {k: v for k, v in note.items() if isinstance(v, int) and v >= 0 or k == ".args"}
+                args = note.get(".args", [])
+                whole[".args"] = [a for a in args if isinstance(a, dict)] if isinstance(args, list) else []
+                notes[note[".symbol"]] = whole
+        return notes
+
     def _kernels(self) -> list[Kernel]:
-        notes = {k.get(".symbol"): k for k in self.metadata.get("amdhsa.kernels", []) if isinstance(k, dict)}
-        functions = {s.name: s for s in self.symbols if s.kind == 2}
+        notes = self._kernel_notes()
+        functions = {s.name: s for s in self.symbols if s.kind == STT_FUNC}
         kernels = []
         for symbol in self.symbols:
             name = symbol.name.removesuffix(".kd")
@@ -165,6 +188,8 @@ class CodeObject:
             entry = symbol.address + self._read("<q", at + 16)
             rsrc1, rsrc2 = self._tuple("<II", at + 48)
             properties, preload = self._tuple("<HH", at + 56)
+            if properties & DYNAMIC_STACK:
+                scratch += STACK_BYTES
             note = notes.get(symbol.name, {})
             if entry != functions[name].address:
                 raise BadFile(f"kernel {name}: its descriptor's entry {entry:#x} is not the function's address")

@@ -14,3 +14,11 @@ def cache_folder() -> Path:
         return Path(named)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "rdna4sim"
+
+
+def report_file(otherwise: Path) -> str:
+    """RDNA4SIM_REPORT if it is set; else it is set to `otherwise` for the stand-in, and nothing is returned."""
+    named = os.environ.get("RDNA4SIM_REPORT", "")
+    if not named:
+        os.environ["RDNA4SIM_REPORT"] = str(otherwise)
+    return named

@@ -230,6 +230,17 @@ def prologue(body: Body, kernel: Kernel) -> list[str]:
 
 def indexed_macros(body: Body) -> list[str]:
     """GET_INDEXED and SET_INDEXED over the registers of this kernel."""
+    if body.weak:
+        count = max(body.vgprs) + 1
+        test = (
+            f"if ((i) >= {count}u) w->rt->fault(w, FAULT_PC, at, 0, (u64)(i), 0);"
+            " if (w->v_pending[(i) >> 5] >> ((i) & 31) & 1) w->rt->fault(w, FAULT_REGISTER_PENDING, at, 0, 0, 0);"
+        )
+        return [
+            "#undef GET_INDEXED", "#undef SET_INDEXED",
+            f"#define GET_INDEXED(x, i, at) {{ {test} x = w->v[i]; }}",
+            f"#define SET_INDEXED(i, x, at) {{ {test} w->v[i] = sel(exec, x, w->v[i]); }}",
+        ]  # fmt: skip
     fault = "default: w->rt->fault(w, FAULT_PC, at, 0, (u64)(i), 0);"
     gets = " ".join(f"case {n}: x = v{n}; break;" for n in sorted(body.vgprs))
     sets = " ".join(f"case {n}: v{n} = sel(exec, x, v{n}); break;" for n in sorted(body.vgprs))
@@ -313,7 +324,7 @@ def module_table(code: CodeObject, sites: list[int]) -> str:
             f"{c_string(kernel.name)}, kernel_{index}, {count}, {kernel.entry:#x},"
             f" {kernel.lds_bytes}, {kernel.scratch_bytes},"
             f" {kernel.kernarg_bytes}, {kernel.max_threads}, {kernel.vgprs}, {kernel.sgprs}"
-            f", {len(arguments)}, args_{index}"
+            f", {kernel.rsrc1 >> 29 & 1}, {len(arguments)}, args_{index}"
         )
     variables = [s for s in code.symbols if s.kind == 1 and s.section and not s.name.endswith(".kd")]
     functions = [s for s in code.symbols if s.kind == 2]

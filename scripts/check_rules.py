@@ -30,6 +30,8 @@ FORWARD_LOOKING = {"docs/design.md"}
 # Flags of other programs that documents mention.
 FOREIGN_FLAGS = {"--check", "--flag", "--list", "--no-build-isolation", "--no-deps", "--out"}
 FOREIGN_FLAGS |= {"--format", "--rows", "--m", "--k"}  # of scripts/op_bench.py
+FOREIGN_FLAGS |= {"--kernel", "--grid", "--block", "--lds", "--cooperative", "--repeat", "--json"}  # of rdna4sim
+FOREIGN_FLAGS |= {"--target"}  # of clang
 CODE_FOLDERS = ("ie/", "kernels_c/", "core_laws/", "scripts/", "tests/", "docs/", "tiny_models/", "benchmarks/")
 
 

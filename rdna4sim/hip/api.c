@@ -1,4 +1,4 @@
-/* The HIP C ABI: modules, launches, occupancy. Weak memory mode is not there yet: launches under it are refused. */
+/* The HIP C ABI: modules, launches, occupancy. */
 #define _GNU_SOURCE
 #include "host.h"
 #include <dlfcn.h>
@@ -387,7 +387,6 @@ static int launch(void *f, Shape s, void *stream, void **values, void **extra, v
     if ((start && !event_known(start)) || (stop && !event_known(stop))) return done(hipErrorInvalidHandle);
     code = refused(k, &s);
     if (code || !given_of(k, values, extra, &given)) return done(code ? code : hipErrorInvalidValue);
-    if (settings.weak) { report_line("rdna4sim: weak memory mode is not there yet\n"); return done(hipErrorNotSupported); }
     u8 *arguments = arguments_of(k, &s, &given);
     if (!arguments) return done(hipErrorOutOfMemory);
     if (start) event_mark(start);

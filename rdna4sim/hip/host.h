@@ -85,7 +85,7 @@ typedef struct {
     Group *group;
     Launch *launch;
     u64 counted, target_phase, last_yield;
-    u32 state, number, half;
+    u32 state, number, half, nap;
     void *weak;
 } HostWave;
 struct Group {
@@ -137,7 +137,8 @@ HIDDEN void weak_launch_end(Launch *l);
 HIDDEN void weak_group_start(Launch *l, Group *g);
 HIDDEN void weak_group_end(Launch *l, Group *g);
 HIDDEN void weak_wave_start(HostWave *h);
-HIDDEN void weak_wave_end(HostWave *h, int finished);
+HIDDEN void weak_wave_end(HostWave *h);
+HIDDEN void weak_wave_free(HostWave *h);
 HIDDEN void weak_step(HostWave *h);
 HIDDEN void weak_load(Wave *w, u32 exec, const u64 *address, u32 bytes, u32 scope, u32 pc, u8 *out);
 HIDDEN void weak_store(Wave *w, u32 exec, const u64 *address, u32 bytes, u32 scope, u32 pc, const u8 *data);
@@ -145,7 +146,7 @@ HIDDEN u8 *weak_atomic(Wave *w, u64 address, u32 bytes, u32 scope);
 HIDDEN void weak_after_atomic(Wave *w, u64 address, u32 bytes, u32 scope);
 HIDDEN void weak_lds_store(Wave *w, u32 address, u32 bytes, const u8 *data);
 HIDDEN void weak_lds_drain(Wave *w);
-HIDDEN void weak_pending(Wave *w, u32 counter, u32 land, u32 first, u32 count, u32 exec, const u32 *data);
+HIDDEN void weak_pending(Wave *w, u32 counter, u32 land, u32 first, u32 count, u32 exec, const u32 *data, u32 pc);
 HIDDEN void weak_wait(Wave *w, u32 counter, u32 left);
 HIDDEN void weak_inv(Wave *w, u32 scope);
 HIDDEN void weak_wb(Wave *w, u32 scope);

@@ -23,16 +23,19 @@ void report_line(const char *format, ...) {
 }
 int fault_error(u32 kind) {
     if (kind == FAULT_LIMIT || kind == FAULT_NO_PROGRESS) return hipErrorLaunchTimeOut;
-    return kind <= FAULT_SCALAR_READ || kind == FAULT_SPAN ? hipErrorIllegalAddress : hipErrorLaunchFailure;
+    return kind <= FAULT_SCALAR_READ || kind == FAULT_GLOBAL || kind == FAULT_SPAN ? hipErrorIllegalAddress : hipErrorLaunchFailure;
 }
 void report_fault(HostWave *h, u32 kind, u32 pc, u32 lane, u64 address, u32 bytes) {
     static const char *const what[] = {"global read", "global write", "global atomic", "scalar read", "LDS read", "LDS write",
         "read of LDS that nobody wrote", "scratch access", "jump", "limit of instructions", "wait without progress",
-        "register read before its wait", "misaligned access", "barrier", "flat access over different memories"};
+        "register read before its wait", "misaligned access", "global access", "access whose lanes lie more than 4 GiB apart, which is not modelled"};
     const SimKernel *k = h->launch->function->kernel;
-    report_line("rdna4sim: kernel %s, pc %#x (+%#x), workgroup %u, wave %u, lane %u: %s of %u bytes at %#llx\n", k->name, pc,
-                pc - k->entry, h->group->index, h->number, lane, what[kind], bytes, address);
-    const Block *b = kind <= FAULT_SCALAR_READ ? memory_near(address) : 0;
+    char place[64] = "";
+    if (kind == FAULT_PC) snprintf(place, sizeof place, " to %#llx, which is no instruction's place", address);
+    else if (bytes) snprintf(place, sizeof place, " of %u bytes at %#llx", bytes, address);
+    report_line("rdna4sim: kernel %s, pc %#x (+%#x), workgroup %u, wave %u, lane %u: %s%s\n", k->name, pc, pc - k->entry,
+                h->group->index, h->number, lane, what[kind], place);
+    const Block *b = kind <= FAULT_SCALAR_READ || kind == FAULT_GLOBAL ? memory_near(address) : 0;
     if (b) report_line("  nearest allocation: %#llx to %#llx\n", b->address, b->address + b->bytes);
 }
 u64 random_next(u64 *s) {
@@ -50,7 +53,7 @@ static void on_yield(Wave *w, u32 why) {
     h->state = why == YIELD_BARRIER ? WAVE_BARRIER : why == YIELD_SLEEP ? WAVE_SLEEP : WAVE_SLICE;
     leave(h);
 }
-static void on_fault(Wave *w, u32 kind, u32 pc, u32 lane, u64 address, u32 bytes) {
+__attribute__((noreturn)) static void on_fault(Wave *w, u32 kind, u32 pc, u32 lane, u64 address, u32 bytes) {
     HostWave *h = w->host;
     report_fault(h, kind, pc, lane, address, bytes);
     h->launch->fault = kind;
@@ -75,7 +78,10 @@ static void on_signal(Wave *w) {
     barrier_passes(h->group);
 }
 static u64 on_clock(Wave *w) { return w->instructions; }
-const Runtime runtime = {.yield = on_yield, .fault = on_fault, .locate = on_locate, .signal = on_signal, .clock = on_clock};
+const Runtime runtime = {.yield = on_yield, .fault = on_fault, .locate = on_locate, .signal = on_signal, .clock = on_clock,
+    .weak_load = weak_load, .weak_store = weak_store, .weak_atomic = weak_atomic, .weak_after_atomic = weak_after_atomic,
+    .weak_lds_store = weak_lds_store, .weak_lds_drain = weak_lds_drain, .weak_pending = weak_pending, .weak_wait = weak_wait,
+    .weak_inv = weak_inv, .weak_wb = weak_wb};
 
 static void wave_counted(Launch *l, u64 n) {
     if (!l->ended++ || n < l->least) l->least = n;
@@ -84,6 +90,7 @@ static void wave_counted(Launch *l, u64 n) {
 static void wave_main(void *argument) {
     HostWave *h = argument;
     h->launch->function->kernel->run(&h->w);
+    if (h->weak) weak_wave_end(h);
     h->state = WAVE_DONE;
     wave_counted(h->launch, h->w.instructions);
     h->group->members--;
@@ -105,13 +112,14 @@ static void wave_start(Launch *l, Group *g, u32 n) {
                   .seed = settings.seed, .id = n, .counters = l->counters, .host = h, .slice_end = SLICE};
     counters_wave(&h->w);
     h->w.scratch = k->scratch_bytes ? malloc((u64)k->scratch_bytes * LANES) : 0;
-    if (k->scratch_bytes) memset(h->w.scratch, 0xcb, (u64)k->scratch_bytes * LANES);
+    if (k->scratch_bytes) memset(h->w.scratch, 0xcb ^ (int)(settings.seed & 31), (u64)k->scratch_bytes * LANES);
     for (u32 i = 0; i < LANES; i++) {
         u32 t = n * LANES + i;
         if (t >= threads) break;
         h->w.exec |= 1u << i;
         h->w.vid[i] = t % b[0] | t / b[0] % b[1] << 10 | t / b[0] / b[1] << 20;
     }
+    if (settings.weak) weak_wave_start(h);
     h->coroutine.stack = stack_take();
     coroutine_start(&h->coroutine, wave_main, h);
 }
@@ -123,16 +131,20 @@ static void group_start(Launch *l, Group *g, u32 index) {
     memset(g->lds, 0xcb ^ (int)(settings.seed & 31), l->lds_bytes + 8192u);
     memset(g->lds_defined, settings.check_undefined ? 0 : 255, l->lds_bytes + 8192u);
     g->wave = aligned_alloc(128, l->waves * sizeof *g->wave);
+    if (settings.weak) weak_group_start(l, g);
     for (u32 i = 0; i < l->waves; i++) wave_start(l, g, i);
 }
-static void group_end(Group *g) {
-    for (u32 i = 0; i < g->waves; i++) { stack_give(g->wave[i].coroutine.stack); free(g->wave[i].w.scratch); }
+static void group_end(Launch *l, Group *g) {
+    weak_group_end(l, g);
+    for (u32 i = 0; i < g->waves; i++) { weak_wave_free(&g->wave[i]); stack_give(g->wave[i].coroutine.stack); free(g->wave[i].w.scratch); }
     free(g->lds), free(g->lds_defined), free(g->wave);
     g->waves = 0;
 }
 static int step(Launch *l, HostWave *h) {
     if (h->state == WAVE_DONE || (h->state == WAVE_BARRIER && h->group->phase < h->target_phase)) return 0;
+    if (h->nap) { h->nap--; return 0; }
     u64 before = h->w.instructions;
+    if (h->weak) weak_step(h);
     h->state = WAVE_READY;
     h->w.slice_end = before + SLICE;
     coroutine_switch(&l->host_sp, h->coroutine.sp);
@@ -173,12 +185,13 @@ int launch_run(Function *f, const Shape *shape, const void *arguments, u64 bytes
         l->order[j] = l->order[i - 1], l->order[i - 1] = t;
     }
     u64 seen = 0, idle = 0;
+    if (settings.weak) weak_launch_start(l);
     while (!l->stop) {
         while (l->active < l->limit_active && l->next < l->groups) group_start(l, &l->group[l->active++], l->order[l->next++]);
         if (!l->active) break;
         for (u32 i = 0; i < l->active && !l->stop; i++) round_of(l, i);
         for (u32 i = 0; i < l->active && !l->stop;)
-            if (!l->group[i].alive) { group_end(&l->group[i]); l->group[i] = l->group[--l->active]; for (u32 n = 0; n < l->group[i].waves; n++) l->group[i].wave[n].group = &l->group[i]; }
+            if (!l->group[i].alive) { group_end(l, &l->group[i]); l->group[i] = l->group[--l->active]; for (u32 n = 0; n < l->group[i].waves; n++) l->group[i].wave[n].group = &l->group[i]; }
             else i++;
         idle = l->progress == seen ? idle + 1 : 0;
         seen = l->progress;
@@ -186,8 +199,9 @@ int launch_run(Function *f, const Shape *shape, const void *arguments, u64 bytes
         else if (idle > IDLE_ROUNDS) stuck(l, FAULT_NO_PROGRESS);
     }
     counters_add(l);
-    for (u32 i = 0; i < l->active; i++) group_end(&l->group[i]);
+    for (u32 i = 0; i < l->active; i++) group_end(l, &l->group[i]);
     free(l->group), free(l->order), free(l->sites);
+    if (settings.weak) weak_launch_end(l);
     running = 0;
     return l->stop ? fault_error(l->fault) : hipSuccess;
 }

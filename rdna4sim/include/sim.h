@@ -16,7 +16,7 @@ typedef int i32;
 typedef long long i64;
 
 #define LANES 32
-#define ABI_VERSION 1
+#define ABI_VERSION 2
 
 /* Vectors over the lanes of a wave. V is what a VGPR holds; the others are ways to look at it. */
 #define LANE_VECTOR __attribute__((ext_vector_type(LANES)))
@@ -26,7 +26,7 @@ enum { YIELD_BARRIER, YIELD_SLEEP, YIELD_SLICE, YIELD_END };
 enum {
     FAULT_GLOBAL_READ, FAULT_GLOBAL_WRITE, FAULT_GLOBAL_ATOMIC, FAULT_SCALAR_READ, FAULT_LDS_READ, FAULT_LDS_WRITE,
     FAULT_LDS_UNDEFINED, FAULT_SCRATCH, FAULT_PC, FAULT_LIMIT, FAULT_NO_PROGRESS, FAULT_REGISTER_PENDING, FAULT_ALIGN,
-    FAULT_BARRIER, FAULT_SPAN
+    FAULT_GLOBAL, FAULT_SPAN
 };
 enum { COUNT_SALU, COUNT_VALU, COUNT_SMEM, COUNT_VMEM, COUNT_LDS, COUNT_BRANCH, COUNT_WMMA, COUNT_OTHER, COUNT_WAIT,
        COUNT_BARRIER, COUNT_LOAD_BYTES, COUNT_STORE_BYTES, COUNT_ATOMIC_BYTES, COUNT_LDS_BYTES, COUNT_SCALAR_BYTES,
@@ -35,6 +35,8 @@ enum { COUNT_SALU, COUNT_VALU, COUNT_SMEM, COUNT_VMEM, COUNT_LDS, COUNT_BRANCH, 
        COUNT_TRANS, COUNT_WMMA_CYCLES, COUNT_READ_LINES, COUNT_WRITE_LINES, COUNTERS };
 enum { LINE_SHIFT = 7 };
 enum { PENDING_LOAD, PENDING_DS, PENDING_SCALAR, PENDING_STORE, PENDING_KINDS };
+/* Added to the scope of a scalar load, and the "scope" that empties the scalar cache. */
+enum { WEAK_SCALAR = 8 };
 enum { LAND_NOTHING, LAND_V, LAND_LOW, LAND_HIGH, LAND_S };
 
 /* The allocation that an instruction touched last: most accesses need two comparisons and no search. */
@@ -44,7 +46,8 @@ typedef struct Wave Wave;
 
 typedef struct {
     void (*yield)(Wave *w, u32 why);
-    void (*fault)(Wave *w, u32 kind, u32 pc, u32 lane, u64 address, u32 bytes);
+    /* Does not return: the wave stays where it is. */
+    void (*fault)(Wave *w, u32 kind, u32 pc, u32 lane, u64 address, u32 bytes) __attribute__((noreturn));
     /* Finds the allocation that holds all of [address, address + bytes) and remembers it in the site; 0 if there is none. */
     int (*locate)(Wave *w, Site *site, u64 address, u64 bytes);
     void (*signal)(Wave *w);
@@ -56,7 +59,7 @@ typedef struct {
     void (*weak_after_atomic)(Wave *w, u64 address, u32 bytes, u32 scope);
     void (*weak_lds_store)(Wave *w, u32 address, u32 bytes, const u8 *data);
     void (*weak_lds_drain)(Wave *w);
-    void (*weak_pending)(Wave *w, u32 counter, u32 land, u32 first, u32 count, u32 exec, const u32 *data);
+    void (*weak_pending)(Wave *w, u32 counter, u32 land, u32 first, u32 count, u32 exec, const u32 *data, u32 pc);
     void (*weak_wait)(Wave *w, u32 counter, u32 left);
     void (*weak_inv)(Wave *w, u32 scope);
     void (*weak_wb)(Wave *w, u32 scope);
@@ -94,7 +97,7 @@ typedef struct { u32 offset, size, kind; } SimArg;
 typedef struct {
     const char *name;
     void (*run)(Wave *w);
-    u32 sites, entry, lds_bytes, scratch_bytes, kernarg_bytes, max_threads, vgprs, sgprs, args;
+    u32 sites, entry, lds_bytes, scratch_bytes, kernarg_bytes, max_threads, vgprs, sgprs, wgp_mode, args;
     const SimArg *arg;
 } SimKernel;
 

@@ -12,8 +12,17 @@ static void weak_gload(Wave *w, u32 exec, Site *site, u32 pc, Ad a, u32 size, u3
 static void weak_gstore(Wave *w, u32 exec, Site *site, u32 pc, Ad a, u32 size, u32 scope, const V *x);
 #endif
 
+INLINE u32 flat_lds(u32 exec, VQ at) { return bits_v((VI)(high_v(at) == SHARED_APERTURE)) & exec; }
+INLINE u32 flat_own(u32 exec, VQ at) { return bits_v((VI)(high_v(at) == PRIVATE_APERTURE)) & exec; }
+/* Lanes of an atomic that go to global memory; scratch has no atomics. */
+INLINE u32 flat_global(Wave *w, u32 exec, u32 pc, VQ at) {
+    u32 own = flat_own(exec, at), l = own ? (u32)__builtin_ctz(own) : 0;
+    if (UNLIKELY(own)) w->rt->fault(w, FAULT_SCRATCH, pc, l, low_v(at)[l], 4);
+    return exec & ~flat_lds(exec, at);
+}
+
 OUTLINE void flat_load(Wave *w, u32 exec, Site *site, u32 pc, VQ at, u32 bytes, u32 is_signed, u32 scope, V *r) {
-    u32 lds = bits_v((VI)(high_v(at) == SHARED_APERTURE)) & exec, own = bits_v((VI)(high_v(at) == PRIVATE_APERTURE)) & exec;
+    u32 lds = flat_lds(exec, at), own = flat_own(exec, at);
     u32 global = exec & ~lds & ~own, n = (bytes + 3) / 4;
     V x[4];
     (void)scope;
@@ -49,19 +58,20 @@ OUTLINE void flat_load(Wave *w, u32 exec, Site *site, u32 pc, VQ at, u32 bytes, 
     if (own) scratch_load(w, own, pc, low_v(at), bytes, is_signed, r);
 }
 OUTLINE void flat_store(Wave *w, u32 exec, Site *site, u32 pc, VQ at, u32 bytes, u32 scope, const V *x) {
-    u32 lds = bits_v((VI)(high_v(at) == SHARED_APERTURE)) & exec, own = bits_v((VI)(high_v(at) == PRIVATE_APERTURE)) & exec;
+    u32 lds = flat_lds(exec, at), own = flat_own(exec, at);
     u32 global = exec & ~lds & ~own;
     (void)scope;
+#ifdef SIM_WEAK
+    /* With no lane it still counts as a store. */
+    weak_gstore(w, global, site, pc, flat_ad(w, global, pc, at), bytes, scope, x);
+#else
     if (global) {
         Ad a = flat_ad(w, global, pc, at);
-#ifdef SIM_WEAK
-        weak_gstore(w, global, site, pc, a, bytes, scope, x);
-#else
         if (bytes == 1) gstore_u8(w, global, site, pc, a, x[0]);
         else if (bytes == 2) gstore_u16(w, global, site, pc, a, x[0]);
         else gstore_n(w, global, site, pc, a, bytes / 4, x);
-#endif
     }
+#endif
     if (lds) lstore(w, lds, pc, low_v(at), bytes, x);
     if (own) scratch_store(w, own, pc, low_v(at), bytes, x);
 }

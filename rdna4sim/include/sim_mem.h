@@ -40,6 +40,15 @@ OUTLINE void touch(Wave *w, u32 exec, Ad a, u32 bytes, u32 writes) {
     }
 }
 
+/* Lanes too far apart for one base: a lane that points nowhere is the reason nearly always, and is named. */
+OUTLINE void span_fault(Wave *w, u32 exec, u32 pc, V lo, V hi) {
+    for (u32 m = exec; m; m &= m - 1) {
+        u32 l = (u32)__builtin_ctz(m);
+        Site site = {0, 0};
+        if (!w->rt->locate(w, &site, pair(lo[l], hi[l]), 1)) w->rt->fault(w, FAULT_GLOBAL, pc, l, pair(lo[l], hi[l]), 1);
+    }
+    w->rt->fault(w, FAULT_SPAN, pc, (u32)__builtin_ctz(exec), 0, 0);
+}
 INLINE Ad ad_s(u64 base, V off, i64 imm) { return (Ad){base + (u64)imm, off}; }
 /* 64-bit addresses in VGPR pairs. Nearly always the upper halves are equal. */
 INLINE Ad ad_v(Wave *w, u32 exec, u32 pc, V lo, V hi, i64 imm) {
@@ -51,7 +60,7 @@ INLINE Ad ad_v(Wave *w, u32 exec, u32 pc, V lo, V hi, i64 imm) {
         if (a < least) least = a;
         if (a > most) most = a;
     }
-    if (most - least > 0xffffffffull) w->rt->fault(w, FAULT_SPAN, pc, (u32)__builtin_ctz(exec), least, 0);
+    if (most - least > 0xffffffffull) span_fault(w, exec, pc, lo, hi);
     return (Ad){least + (u64)imm, lo - (u32)least};
 }
 
@@ -213,12 +222,19 @@ INLINE void gstore_n(Wave *w, u32 exec, Site *site, u32 pc, Ad a, u32 n, const V
         RETURN_OLD;                                                                                            \
     }
 
+/* In weak memory mode registers are memory anyway, and calls keep compilation short. */
+#ifdef SIM_WEAK
+#define SCRATCH_CALL OUTLINE
+#else
+#define SCRATCH_CALL INLINE
+#endif
+
 /* Scratch: each lane has its own bytes, so an address is an offset into the lane's part. */
 INLINE u8 *scratch_at(Wave *w, u32 pc, u32 l, u32 off, u32 bytes) {
     if (UNLIKELY(off > w->scratch_bytes || w->scratch_bytes - off < bytes)) w->rt->fault(w, FAULT_SCRATCH, pc, l, off, bytes);
     return w->scratch + (u64)l * w->scratch_bytes + off;
 }
-INLINE void scratch_load(Wave *w, u32 exec, u32 pc, V off, u32 bytes, u32 is_signed, V *r) {
+SCRATCH_CALL void scratch_load(Wave *w, u32 exec, u32 pc, V off, u32 bytes, u32 is_signed, V *r) {
     COUNT(w, COUNT_SCRATCH_BYTES, LIVE(exec) * bytes);
     for (u32 m = exec; m; m &= m - 1) {
         u32 l = (u32)__builtin_ctz(m);
@@ -228,7 +244,7 @@ INLINE void scratch_load(Wave *w, u32 exec, u32 pc, V off, u32 bytes, u32 is_sig
         else for (u32 i = 0; i < bytes / 4; i++) r[i][l] = ((const Unaligned *)p)[i];
     }
 }
-INLINE void scratch_store(Wave *w, u32 exec, u32 pc, V off, u32 bytes, const V *x) {
+SCRATCH_CALL void scratch_store(Wave *w, u32 exec, u32 pc, V off, u32 bytes, const V *x) {
     COUNT(w, COUNT_SCRATCH_BYTES, LIVE(exec) * bytes);
     for (u32 m = exec; m; m &= m - 1) {
         u32 l = (u32)__builtin_ctz(m);

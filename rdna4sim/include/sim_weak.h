@@ -50,7 +50,7 @@ OUTLINE void weak_scalar_load(Wave *w, u32 pc, u64 p, u32 size, u32 scope, u8 *o
         u32 part = size - at < 16 ? size - at : 16;
         u64 address = p + at;
         u8 bytes[LANES * 16];
-        w->rt->weak_load(w, 1, &address, part, scope, pc, bytes);
+        w->rt->weak_load(w, 1, &address, part, scope | WEAK_SCALAR, pc, bytes);
         __builtin_memcpy(out + at, bytes, part);
     }
 }

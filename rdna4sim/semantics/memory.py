@@ -60,7 +60,7 @@ def width(name: str) -> tuple[str, int, int, bool, bool]:
 
 
 def address(body: Body, inst: Inst) -> str:
-    """Declare `a`, the addresses, for GLOBAL and FLAT."""
+    """Declare `a`, the addresses of a GLOBAL instruction."""
     f = inst.f
     if f["saddr"] != NULL:
         return f"Ad a = ad_s({body.scalar(f['saddr'], 'q')}, {body.v(f['vaddr'])}, {f['ioffset']}ll);"
@@ -68,12 +68,23 @@ def address(body: Body, inst: Inst) -> str:
     return f"Ad a = ad_v(w, exec, {inst.address:#x}, {pair}, {f['ioffset']}ll);"
 
 
+def pc(body: Body) -> str:
+    """The address of the present instruction, as C."""
+    assert body.inst is not None
+    return f"{body.inst.address:#x}"
+
+
+def count(body: Body, counter: str) -> None:
+    """An instruction that a wait counts and that brings nothing to a register."""
+    body.line(f"w->rt->weak_pending(w, {counter}, LAND_NOTHING, 0, 0, 0, 0, {pc(body)});")
+
+
 def land(body: Body, registers: int, first: int, half: bool, high: bool, counter: str) -> None:
     """Move the loaded r[] to its registers: now, or at the wait."""
     if body.weak:
         body.vgprs.update(range(first, first + registers))
         what = "LAND_HIGH" if high else "LAND_LOW" if half else "LAND_V"
-        body.line(f"w->rt->weak_pending(w, {counter}, {what}, {first}, {registers}, exec, (const u32 *)r);")
+        body.line(f"w->rt->weak_pending(w, {counter}, {what}, {first}, {registers}, exec, (const u32 *)r, {pc(body)});")
         return
     if half:
         body.line(f"r[0] = set_{'hi' if high else 'lo'}16({body.v(first)}, lo16(r[0]));")
@@ -126,20 +137,45 @@ def atomic(body: Body, inst: Inst, suffix: str) -> None:
 
     second = lane(first + words) if suffix.startswith(NEEDS_Y) else "0"
     site = body.site()
-    body.line(f"{{ {address(body, inst)} Site *site = {site}; const u32 pc = {inst.address:#x}; V r_[{words}];")
+    is_flat = inst.fmt == "FLAT"
+    where = flat_address(body, inst) if is_flat else address(body, inst)
+    body.line(f"{{ {where} Site *site = {site}; const u32 pc = {inst.address:#x}; V r_[{words}];")
     for i in range(words):
         body.line(f"r_[{i}] = SP(0);")
     keep = "r_[0][l] = (u32)old" + ("; r_[1][l] = (u32)((u64)old >> 32)" if words == 2 else "")
     body.line("#undef RETURN_OLD")
     body.line(f"#define RETURN_OLD {keep}")
     macro = f"WEAK_ATOMIC_LOOP({f['scope']}, " if body.weak else "ATOMIC_LOOP("
-    body.line(f"{macro}{kind}, {kind}, {size}, {lane(first)}, {second}, {code})")
+    rest = f"{kind}, {kind}, {size}, {lane(first)}, {second}, {code})"
+    if is_flat:
+        # Each memory's lanes in a block where EXEC is theirs.
+        body.line("const u32 lds = flat_lds(exec, at64), other = flat_global(w, exec, pc, at64);")
+        body.line("if (other) { const u32 exec = other; Ad a = flat_ad(w, exec, pc, at64);")
+        body.line(macro + rest)
+        body.line("} if (lds) { const u32 exec = lds; V at = low_v(at64);")
+        if body.weak:
+            body.line("w->rt->weak_lds_drain(w);")
+        body.line(f"LDS_ATOMIC_LOOP({rest} }}")
+    else:
+        body.line(macro + rest)
     if returns:
         body.line("V *r = r_;")
         land(body, words, f["vdst"], False, False, "PENDING_LOAD")
     elif body.weak:
-        body.line("w->rt->weak_pending(w, PENDING_STORE, LAND_NOTHING, 0, 0, 0, 0);")
+        count(body, "PENDING_STORE")
+    if body.weak and is_flat:
+        count(body, "PENDING_DS")
     body.line("}")
+
+
+def flat_address(body: Body, inst: Inst) -> str:
+    """Declare `at64`, the 64-bit addresses of a FLAT instruction."""
+    f = inst.f
+    if f["saddr"] != NULL:
+        base = f"SPQ({body.scalar(f['saddr'], 'q')}) + CVT({body.v(f['vaddr'])}, VQ)"
+    else:
+        base = f"pair_v({body.v(f['vaddr'])}, {body.v(f['vaddr'] + 1)})"
+    return f"VQ at64 = {base} + (u64){f['ioffset']}ll;"
 
 
 def scratch(body: Body, inst: Inst) -> None:
@@ -164,7 +200,7 @@ def scratch(body: Body, inst: Inst) -> None:
         body.line(f"V x[{registers}] = {{{', '.join(data)}}};")
         body.line(f"scratch_store(w, exec, {inst.address:#x}, off, {size}, x);")
         if body.weak:
-            body.line("w->rt->weak_pending(w, PENDING_STORE, LAND_NOTHING, 0, 0, 0, 0);")
+            count(body, "PENDING_STORE")
     body.line("}")
 
 
@@ -173,24 +209,20 @@ def flat(body: Body, inst: Inst) -> None:
     f = inst.f
     element, size, registers, half, high = width(inst.name)
     signed = int(element.startswith("i"))
-    pair = f"{body.v(f['vaddr'])}, {body.v(f['vaddr'] + 1)}"
-    if f["saddr"] != NULL:
-        body.line(
-            f"{{ VQ at = SPQ({body.scalar(f['saddr'], 'q')}) + CVT({body.v(f['vaddr'])}, VQ) + (u64){f['ioffset']}ll;"
-        )
-    else:
-        body.line(f"{{ VQ at = pair_v({pair}) + (u64){f['ioffset']}ll;")
-    body.line(f"Site *site = {body.site()};")
+    body.line(f"{{ {flat_address(body, inst)} Site *site = {body.site()};")
     weak = f", {f['scope']}"
     if "load" in inst.name:
-        body.line(f"V r[{registers}]; flat_load(w, exec, site, {inst.address:#x}, at, {size}, {signed}{weak}, r);")
+        body.line(f"V r[{registers}]; flat_load(w, exec, site, {inst.address:#x}, at64, {size}, {signed}{weak}, r);")
         land(body, registers, f["vdst"], half, high, "PENDING_LOAD")
     else:
         data = [body.v(f["vsrc"] + i) for i in range(registers)]
         if high:
             data = [f"{data[0]} >> 16"]
         body.line(f"V x[{registers}] = {{{', '.join(data)}}};")
-        body.line(f"flat_store(w, exec, site, {inst.address:#x}, at, {size}{weak}, x);")
+        body.line(f"flat_store(w, exec, site, {inst.address:#x}, at64, {size}{weak}, x);")
+    if body.weak:
+        # FLAT counts in both counters.
+        count(body, "PENDING_DS")
     body.line("}")
 
 
@@ -200,8 +232,10 @@ def vmem(body: Body, inst: Inst) -> bool:
         if body.weak:
             if name != "global_inv":
                 body.line(f"w->rt->weak_wb(w, {f['scope']});")
+                count(body, "PENDING_STORE")
             if name != "global_wb":
                 body.line(f"w->rt->weak_inv(w, {f['scope']});")
+                count(body, "PENDING_LOAD")
         return True
     match = re.fullmatch(r"(global|flat)_atomic_(\w+)", name)
     if match and match[2] in ATOMICS:
@@ -243,7 +277,7 @@ def smem(body: Body, inst: Inst) -> bool:
         body.line(f"r[0] = (u32)({kind})r[0];")
     if body.weak:
         body.sgprs.update(range(first, first + words))
-        body.line(f"w->rt->weak_pending(w, PENDING_SCALAR, LAND_S, {first}, {words}, ~0u, r);")
+        body.line(f"w->rt->weak_pending(w, PENDING_SCALAR, LAND_S, {first}, {words}, ~0u, r, {pc(body)});")
     else:
         for i in range(words):
             body.write_scalar(first + i, "u", f"r[{i}]")
@@ -277,7 +311,7 @@ def ds_atomic(body: Body, inst: Inst, suffix: str, returns: bool) -> None:
         body.line("V *r = r_;")
         land(body, words, f["vdst"], False, False, "PENDING_DS")
     elif body.weak:
-        body.line("w->rt->weak_pending(w, PENDING_DS, LAND_NOTHING, 0, 0, 0, 0);")
+        count(body, "PENDING_DS")
     body.line("}")
 
 
@@ -301,7 +335,7 @@ def ds_two(body: Body, inst: Inst) -> None:
             data = ", ".join(body.v(f[key] + i) for i in range(words))
             body.line(f"{{ V x[{words}] = {{{data}}}; lstore(w, exec, {pc}, {place}, {4 * words}, x); }}")
         if body.weak:
-            body.line("w->rt->weak_pending(w, PENDING_DS, LAND_NOTHING, 0, 0, 0, 0);")
+            count(body, "PENDING_DS")
     body.line("}")
 
 
@@ -381,7 +415,7 @@ def ds(body: Body, inst: Inst) -> bool:
         body.line(f"{{ V x[{registers}] = {{{', '.join(data)}}};")
         body.line(f"lstore(w, exec, {inst.address:#x}, {body.v(f['addr'])} + {offset}u, {size}, x); }}")
         if body.weak:
-            body.line("w->rt->weak_pending(w, PENDING_DS, LAND_NOTHING, 0, 0, 0, 0);")
+            count(body, "PENDING_DS")
     else:
         return False
     return True

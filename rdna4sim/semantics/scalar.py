@@ -41,8 +41,7 @@ SOP2: dict[str, tuple[str, str, str]] = {
         "l",
         "lu",
         "u32 n = b >> 16 & 127;"
-        " d = a >> (b & 63); d = n == 0 ? 0 : n >= 64 ? d : (i64)((u64)d << (64 - n)) >> (64 - n);"
-        + NONZERO,
+        " d = a >> (b & 63); d = n == 0 ? 0 : n >= 64 ? d : (i64)((u64)d << (64 - n)) >> (64 - n);" + NONZERO,
     ),
     "s_bfm_b32": ("u", "uu", "d = ((1u << (a & 31)) - 1) << (b & 31);"),
     "s_bfm_b64": ("q", "uu", "d = ((1ull << (a & 63)) - 1) << (b & 63);"),
@@ -115,6 +114,8 @@ SOP1: dict[str, tuple[str, str, str]] = {
     "s_not_b64": ("q", "q", "d = ~a;" + NONZERO),
     "s_wqm_b32": ("u", "u", "d = 0; for (int i = 0; i < 32; i += 4) if (a >> i & 15) d |= 15u << i;" + NONZERO),
     "s_quadmask_b32": ("u", "u", "d = 0; for (int i = 0; i < 8; i++) if (a >> 4 * i & 15) d |= 1u << i;" + NONZERO),
+    "s_wqm_b64": ("q", "q", "d = 0; for (int i = 0; i < 64; i += 4) if (a >> i & 15) d |= 15ull << i;" + NONZERO),
+    "s_quadmask_b64": ("q", "q", "d = 0; for (int i = 0; i < 16; i++) if (a >> 4 * i & 15) d |= 1ull << i;" + NONZERO),
     "s_cvt_f32_i32": ("f", "i", "d = (float)a;"),
     "s_cvt_f32_u32": ("f", "u", "d = (float)a;"),
     "s_cvt_i32_f32": ("i", "f", "d = cvt_i_f((VF)a)[0];"),
@@ -154,13 +155,13 @@ for _t, _w in (("f", "f32"), ("h", "f16")):
 
 # Without effect on values: scheduling hints, waits in the immediate memory model, messages to the graphics front end.
 NO_EFFECT = {
-    "s_nop", "s_clause", "s_delay_alu", "s_wait_alu", "s_wait_event", "s_wait_idle", "s_wait_expcnt",
+    "s_nop", "s_clause", "s_delay_alu", "s_wait_alu", "s_wait_event", "s_wait_expcnt",
     "s_wait_samplecnt",
     "s_wait_bvhcnt", "s_setprio", "s_icache_inv", "s_ttracedata", "s_ttracedata_imm", "s_incperflevel",
     "s_decperflevel",
     "s_sethalt", "s_barrier_leave", "s_wakeup", "s_version", "s_prefetch_inst", "s_prefetch_inst_pc_rel",
     "s_prefetch_data",
-    "s_prefetch_data_pc_rel", "s_dcache_inv",
+    "s_prefetch_data_pc_rel",
 }  # fmt: skip
 
 
@@ -223,12 +224,12 @@ def sopk(body: Body, inst: Inst) -> bool:
     elif name == "s_mulk_i32":
         body.line(f"{body.s(f['sdst'])} *= (u32)({value});")
     elif name == "s_getreg_b32":
-        register, low, width = f["simm16"] & 63, f["simm16"] >> 6 & 31, (f["simm16"] >> 11) + 1
+        number, low, width = f["simm16"] & 63, f["simm16"] >> 6 & 31, (f["simm16"] >> 11) + 1
         values = {1: "0xf0u", 2: "0u", 5: "0u", 6: "0u", 20: "0u", 21: "0u", 23: "w->id", 24: "0u",
                   29: "(u32)w->rt->clock(w)", 30: "(u32)(w->rt->clock(w) >> 32)"}  # fmt: skip
-        if register not in values:
-            raise body.refuse(f"hardware register {register} is not modelled")
-        body.write_scalar(f["sdst"], "u", f"({values[register]} >> {low}) & {(1 << width) - 1:#x}u")
+        if number not in values:
+            raise body.refuse(f"hardware register {number} is not modelled")
+        body.write_scalar(f["sdst"], "u", f"({values[number]} >> {low}) & {(1 << width) - 1:#x}u")
     elif name in ("s_setreg_b32", "s_setreg_imm32_b32"):
         if f["simm16"] & 63 != 1 or inst.literal is None or not _keeps_mode(f["simm16"], inst.literal):
             raise body.refuse("the floating-point mode stays: round to nearest even, denormals on")
@@ -258,6 +259,9 @@ def sopp(body: Body, inst: Inst) -> bool:
     elif name == "s_sendmsg":
         if simm != 3:
             raise body.refuse(f"message {simm} is not modelled")
+    elif name == "s_dcache_inv":
+        if body.weak:
+            body.line("w->rt->weak_inv(w, WEAK_SCALAR);")
     elif name.startswith("s_wait_"):
         return wait(body, name, simm)
     else:
@@ -279,6 +283,8 @@ def wait(body: Body, name: str, count: int) -> bool:
     elif what in ("loadcnt_dscnt", "storecnt_dscnt"):
         first, _ = what.split("_")
         counts = [(kinds[first][0], count >> 8 & 63), ("PENDING_DS", count & 63)]
+    elif what == "idle":
+        counts = [(kind, 0) for found in kinds.values() for kind in found]
     else:
         return False
     if body.weak:

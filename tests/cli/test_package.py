@@ -17,9 +17,10 @@ ROOT = Path(__file__).resolve().parents[2]
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("build", reason="the package `build` is not installed")
     out = tmp_path_factory.mktemp("wheel")
-    stale = ROOT / "build" / f"lib.linux-{platform.machine()}-cpython-{sys.version_info[0]}{sys.version_info[1]}" / "ie"
-    stale.mkdir(parents=True, exist_ok=True)
-    (stale / "stale.py").write_text("")
+    build = ROOT / "build" / f"lib.linux-{platform.machine()}-cpython-{sys.version_info[0]}{sys.version_info[1]}"
+    for package in ("ie", "rdna4sim"):
+        (build / package).mkdir(parents=True, exist_ok=True)
+        (build / package / "stale.py").write_text("")
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(ROOT)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -31,13 +32,26 @@ def test_one_wheel_serves_every_python_and_every_glibc_since_2_17(wheel: Path) -
     assert wheel.name.endswith(f"-py3-none-manylinux_2_17_{platform.machine()}.whl")
 
 
-def test_the_wheel_holds_the_package_with_its_kernels_and_nothing_else(wheel: Path) -> None:
+def test_the_wheel_holds_the_packages_with_what_they_need_and_nothing_else(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "ie").rglob("*.py")}
+    wanted = [path for package in ("ie", "rdna4sim") for path in (ROOT / package).rglob("*.py")]
+    wanted += (ROOT / "rdna4sim").rglob("*.[ch]")
     ours = {name for name in names if ".dist-info/" not in name}
-    assert ours == modules | {"ie/py.typed", "ie/lib/libie_cpu.so", "ie/lib/host.cdef"}
+    needed = {"ie/py.typed", "ie/lib/libie_cpu.so", "ie/lib/host.cdef", "rdna4sim/py.typed"}
+    assert ours == {str(path.relative_to(ROOT)) for path in wanted} | needed
     about = {name.partition("/")[2] for name in names - ours}
     assert about >= {"entry_points.txt", "licenses/LICENSE", "licenses/NOTICE"}
+
+
+def test_the_simulator_is_an_extra_with_exact_versions(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (about,) = [archive.read(name).decode() for name in archive.namelist() if name.endswith("/METADATA")]
+        (commands,) = [archive.read(name).decode() for name in archive.namelist() if name.endswith("entry_points.txt")]
+    extra = {line.split(": ")[1] for line in about.splitlines() if line.endswith('; extra == "sim"')}
+    assert {word.partition("==")[0] for word in extra} == {"tinygrad", "ziglang"}
+    assert "rdna4sim = rdna4sim.cli:main" in commands
+    always = [line for line in about.splitlines() if line.startswith("Requires-Dist: ") and "extra ==" not in line]
+    assert not any("tinygrad" in line or "ziglang" in line for line in always)
 
 
 def test_the_library_needs_only_an_old_glibc(wheel: Path) -> None:

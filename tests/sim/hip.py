@@ -118,12 +118,6 @@ class Hip:
         self.call("hipInit", ctypes.c_uint(0))
 
 
-# What the simulator does not do yet. Strict: a test that passes against its mark fails, and the mark goes.
-no_weak = pytest.mark.xfail(reason="weak memory mode is not there yet", strict=True)
-no_disasm = pytest.mark.xfail(reason="there is no disassembler yet", strict=True)
-GAPS = {"flat": "atomics on flat addresses of LDS", "recursion": "scratch of a stack of unknown size"}
-
-
 @cache
 def library_path() -> str:
     if importlib.util.find_spec("rdna4sim.__main__") is None:

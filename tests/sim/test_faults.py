@@ -18,7 +18,7 @@ from tests.sim.build import code_object
 from tests.sim.case import Case
 from tests.sim.elf import functions, kernel_code, patched
 from tests.sim.exact import U32, U64
-from tests.sim.hip import ILLEGAL_ADDRESS, LAUNCH_FAILURE, TIME_OUT, Hip, HipError, no_weak, simulator
+from tests.sim.hip import ILLEGAL_ADDRESS, LAUNCH_FAILURE, TIME_OUT, Hip, HipError, simulator
 from tests.sim.samples import made
 
 Array = np.ndarray[Any, Any]
@@ -55,6 +55,15 @@ CASES = {
 }  # fmt: skip
 CASES["endless_sleep"] = replace(CASES["endless_sleep"], expect={0: np.ones(1, U32), 1: np.ones(64, U32)})
 CASES["endless_loop"] = replace(CASES["endless_loop"], expect={0: np.ones(1, U32), 1: np.ones(64, U32)})
+CASES["far_lanes"] = _faults(
+    "far_lanes", [IN[:64], IN[64:128], np.zeros(64, U32)], 2, np.where(T % 2, IN[:64], IN[64:128])
+)
+CASES["through_memory"] = _faults("through_memory", [IN[:128], np.zeros(128, U32)], 1, np.zeros(0, U32), groups=2)
+_other = IN[:128].reshape(2, 64)[:, ::-1]
+_kept = _other * U32(2) + T
+CASES["through_memory"] = replace(
+    CASES["through_memory"], expect={0: _kept.reshape(-1), 1: (_kept[:, ::-1] + _other).reshape(-1)}
+)
 CASES["endless_chain"] = Case(
     "faults", "endless_chain", [4], [64], [np.zeros(8, U32), np.zeros(4, U32), U32(4)],
     {0: np.array([1, 1, 1, 1, 0, 0, 0, 0], U32), 1: np.array([4, 3, 2, 1], U32)}, coop=True,
@@ -81,7 +90,6 @@ def test_healthy_kernels_pass(name: str) -> None:
     assert outcome(CASES[name], SEEDS, limit=10**7) is None
 
 
-@no_weak
 @pytest.mark.parametrize("name", CASES)
 def test_healthy_kernels_pass_with_weak_memory(name: str) -> None:
     assert outcome(CASES[name], range(1, 4), limit=10**7, weak=1) is None
@@ -119,7 +127,7 @@ def _past(case: Case, argument: int) -> tuple[Case, Callable[[Hip], tuple[HipErr
 @pytest.mark.parametrize(
     "name, argument, end", [("store_past_end", 0, True), ("load_past_end", 0, True), ("load_before_start", 0, False)]
 )
-@pytest.mark.parametrize("weak", [0, pytest.param(1, marks=no_weak)])
+@pytest.mark.parametrize("weak", [0, 1])
 def test_an_access_outside_an_allocation_names_kernel_and_address(
     name: str, argument: int, end: bool, weak: int
 ) -> None:
@@ -129,6 +137,12 @@ def test_an_access_outside_an_allocation_names_kernel_and_address(
     assert name in error.report
     address = last if end else first - 4
     assert f"{address:x}" in error.report.lower()
+
+
+def test_a_lane_that_points_far_away_is_named() -> None:
+    error = _error(faulty("far_lanes"))
+    assert error.code == ILLEGAL_ADDRESS
+    assert "lane 5" in error.report and f"{2**45 + 20:x}" in error.report
 
 
 @pytest.mark.parametrize("name", ["wild_lds", "wild_lds_store"])
@@ -200,17 +214,20 @@ GRID += [
 ]
 
 
-@no_weak
 @pytest.mark.parametrize("name, fault", GRID)
 def test_weak_memory_shows_a_missing_release_or_acquire_or_too_narrow_a_scope(name: str, fault: str) -> None:
     assert outcome(made(name), [1], weak=1) is None
     assert outcome(replace(made(name), defines=(fault,)), SEEDS, weak=1, limit=2 * 10**7) is not None
 
 
-@no_weak
 @pytest.mark.parametrize("name", ["persistent_ring", "broadcast", "last_group_sum"])
 def test_weak_memory_accepts_the_same_kernels_as_they_should_be(name: str) -> None:
     assert outcome(made(name), SEEDS, weak=1) is None
+
+
+def test_weak_memory_shows_waves_of_a_workgroup_that_only_meet_at_a_barrier() -> None:
+    assert outcome(faulty("through_memory"), SEEDS) is None
+    assert outcome(faulty("through_memory"), SEEDS, weak=1) is not None
 
 
 WAIT_LOAD, WAIT_DS, WAIT_SCALAR, WAIT_LOAD_DS, NOP = 0xBFC0, 0xBFC6, 0xBFC7, 0xBFC8, 0xBF800000
@@ -245,7 +262,6 @@ def _places(image: bytes, kernel: str, wait: int) -> list[int]:
     return [start + i for i in range(0, len(code), 4) if struct.unpack_from("<I", code, i)[0] >> 16 == wait]
 
 
-@no_weak
 @pytest.mark.parametrize("wait", [WAIT_LOAD, WAIT_SCALAR, WAIT_LOAD_DS])
 def test_weak_memory_shows_a_register_read_before_its_wait(wait: int) -> None:
     case, image = _waits(), code_object("faults")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,28 +11,30 @@ import pytest
 from tests.sim.build import SOURCES, code_object
 from tests.sim.case import Near, compare
 from tests.sim.elf import symbols
-from tests.sim.hip import GAPS, Hip, HipError, no_weak, simulator
+from tests.sim.hip import Hip, HipError, simulator
 from tests.sim.samples import CASES, NAMES, made
 
+Array = np.ndarray[Any, Any]
 SEEDS = range(1, 21)
-CLEAR = [name for name in NAMES if name not in GAPS]
 WEAK_SEEDS = range(1, 6)
 
 
-def marked(name: str) -> object:
-    return pytest.param(name, marks=pytest.mark.xfail(reason=GAPS[name], strict=True)) if name in GAPS else name
-
-
-@pytest.mark.parametrize("name", [marked(name) for name in NAMES])
+@pytest.mark.parametrize("name", NAMES)
 def test_equals_numpy(name: str) -> None:
     with simulator() as hip:
         made(name).check(made(name).run(hip))
 
 
+def plain(x: Array) -> Array:
+    """Floats with one NaN for all: which of two operands' payloads survives is the host compiler's choice, and another
+    one in each variant of a translation."""
+    return np.where(np.isnan(x), np.array(np.nan, x.dtype), x) if x.dtype.kind == "f" else x
+
+
 def _all(hip: Hip) -> dict[str, bytes | str]:
     """The buffers' bytes after each case, or what went wrong. What is allowed to differ must be right instead."""
     out: dict[str, bytes | str] = {}
-    for name in CLEAR:
+    for name in NAMES:
         try:
             buffers = made(name).run(hip)
             made(name).check(buffers)
@@ -40,7 +43,7 @@ def _all(hip: Hip) -> dict[str, bytes | str]:
             if isinstance(error, HipError):
                 hip.reset()
             continue
-        out[name] = b"" if name == "tickets" else b"".join(b.tobytes() for b in buffers)
+        out[name] = b"" if name == "tickets" else b"".join(plain(b).tobytes() for b in buffers)
     return out
 
 
@@ -52,7 +55,7 @@ def _differing(mode: dict[str, int], seeds: range) -> list[str]:
     for seed in seeds:
         with simulator(seed=seed, **mode) as hip:
             got = _all(hip)
-        found += [f"{name}, seed {seed}: {got[name]!r}"[:500] for name in CLEAR if got[name] != first[name]]
+        found += [f"{name}, seed {seed}: {got[name]!r}"[:500] for name in NAMES if got[name] != first[name]]
     return found
 
 
@@ -60,7 +63,6 @@ def test_twenty_seeds_give_equal_bits() -> None:
     assert not _differing({}, SEEDS)
 
 
-@no_weak
 def test_weak_memory_gives_equal_bits() -> None:
     assert not _differing({"weak": 1}, WEAK_SEEDS)
 

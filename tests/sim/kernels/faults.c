@@ -96,7 +96,29 @@ KERNEL(64) endless_chain(u32 *flags, u32 *out, u32 groups) {
     __scoped_atomic_store_n(flags + group(), 1, __ATOMIC_RELEASE, DEVICE);
 }
 
+// Two waves exchange values through global memory. Each has read the other's place before, so that its L0 may hold it.
+// With the fault the barrier orders the waves, but nothing orders their memory.
+KERNEL(64) through_memory(u32 *place, u32 *out) {
+    u32 *mine = place + group() * 64 + thread(), *other = place + group() * 64 + (63 - thread()), before = *other;
+    barrier();
+    *mine = before * 2 + thread();
+#if FAULTY
+    __builtin_amdgcn_s_barrier();
+    __asm__ volatile("" ::: "memory");
+#else
+    barrier();
+#endif
+    out[group() * 64 + thread()] = *other + before;
+}
+
 KERNEL(64) pointer_chase(u32 **table, u32 *out) { out[thread()] = *table[FAULTY]; }
+
+// Lanes that point into two buffers, and, with the fault, nowhere: far from both.
+KERNEL(64) far_lanes(u32 *x, u32 *y, u32 *out) {
+    u32 *p = thread() % 2 ? x : y;
+    if (FAULTY && thread() == 5) p = (u32 *)(1ul << 45);
+    out[thread()] = p[thread()];
+}
 
 KERNEL(64) add_one(u32 *x, u32 *y) { y[thread()] = x[thread()] + 1; }
 

@@ -90,6 +90,7 @@ KERNEL(64) flat(const u32 *in, u32 *out) {
     barrier();
     const u32 *p = t % 3 == 0 ? (const u32 *)&shared[t] : t % 3 == 1 ? own : in + t % 32;
     out[t] = sum4(p);
+    barrier();
     __scoped_atomic_fetch_add(t % 2 ? (u32 *)&shared[0] : out + 64, 1, __ATOMIC_RELAXED, DEVICE);
     barrier();
     if (t == 0) out[65] = shared[0];

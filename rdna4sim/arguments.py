@@ -1,0 +1,168 @@
+"""Kernel arguments as words of a command line, and their check against a kernel's metadata.
+
+Owns: the notation. A scalar is `u32:7`, `f32:0.5` or `bytes:00ff..`; a buffer is `zeros:f32:1024`, `iota:u32:64`,
+`random:f32:1024:SEED` or a .npy file, followed by `=>FILE.npy` or `=>-` where its contents are wanted afterwards. Every
+error is one line that names the word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .elf import Kernel
+from .errors import SimError
+from .info import explicit_arguments
+
+Array = np.ndarray[Any, Any]
+TYPES = {
+    "u8": np.uint8, "i8": np.int8, "u16": np.uint16, "i16": np.int16, "u32": np.uint32, "i32": np.int32,
+    "u64": np.uint64, "i64": np.int64, "f16": np.float16, "f32": np.float32, "f64": np.float64,
+}  # fmt: skip
+MOST_BYTES = 1 << 36
+POINTERS = ("global_buffer", "dynamic_shared_pointer")
+
+
+@dataclass(frozen=True)
+class Argument:
+    """data: what is passed by value, or the contents of a buffer. save: where that goes afterwards, `-` is stdout."""
+
+    word: str
+    data: Array
+    buffer: bool
+    save: str = ""
+
+
+def number_type(name: str, word: str) -> np.dtype[Any]:
+    if name not in TYPES:
+        raise SimError(f"argument {word!r}: {name!r} is no type; the types are {', '.join(TYPES)}")
+    return np.dtype(TYPES[name])
+
+
+def scalar(word: str, kind: str, text: str) -> Argument:
+    if kind == "bytes":
+        try:
+            data = np.frombuffer(bytes.fromhex(text), np.uint8)
+        except ValueError:
+            raise SimError(f"argument {word!r}: {text!r} are no hexadecimal bytes") from None
+        return Argument(word, data, False)
+    dtype = number_type(kind, word)
+    try:
+        value: Any = float(text) if dtype.kind == "f" else int(text, 0)
+    except ValueError:
+        what = "number" if dtype.kind == "f" else "whole number"
+        raise SimError(f"argument {word!r}: {text!r} is no {what}") from None
+    if dtype.kind != "f":
+        limits = np.iinfo(dtype)
+        if not limits.min <= value <= limits.max:
+            raise SimError(f"argument {word!r}: {kind} goes from {limits.min} to {limits.max}")
+    with np.errstate(over="ignore"):
+        return Argument(word, np.array([value], dtype), False)
+
+
+def zeros(count: int, dtype: np.dtype[Any], seed: int) -> Array:
+    return np.zeros(count, dtype)
+
+
+def iota(count: int, dtype: np.dtype[Any], seed: int) -> Array:
+    return np.arange(count).astype(dtype)
+
+
+def random(count: int, dtype: np.dtype[Any], seed: int) -> Array:
+    """Floats of a standard normal distribution, integers of every value alike."""
+    generator = np.random.default_rng(seed)
+    if dtype.kind == "f":
+        return generator.standard_normal(count, np.float32).astype(dtype)
+    limits = np.iinfo(dtype)
+    return generator.integers(limits.min, limits.max, count, dtype, endpoint=True)
+
+
+FILLS: dict[str, Callable[[int, np.dtype[Any], int], Array]] = {"zeros": zeros, "iota": iota, "random": random}
+
+
+def filled(word: str, kind: str, text: str) -> Array:
+    """`f32:1024` after the name of a fill, with a seed after `random`."""
+    parts = text.split(":")
+    if len(parts) not in ((2, 3) if kind == "random" else (2,)) or not all(p.isdecimal() for p in parts[1:]):
+        raise SimError(f"argument {word!r}: expected {kind}:TYPE:COUNT{'[:SEED]' if kind == 'random' else ''}")
+    dtype, count = number_type(parts[0], word), int(parts[1])
+    if not 1 <= count <= MOST_BYTES // dtype.itemsize:
+        raise SimError(f"argument {word!r}: a buffer has 1 to {MOST_BYTES // dtype.itemsize} elements of this type")
+    try:
+        return FILLS[kind](count, dtype, int(parts[2]) if len(parts) == 3 else 0)
+    except MemoryError:
+        raise SimError(f"argument {word!r}: not enough memory") from None
+
+
+def from_file(word: str, name: str) -> Array:
+    try:
+        data = np.load(name, allow_pickle=False)
+    except OSError as e:
+        raise SimError(f"{name}: {e.strerror or 'no .npy file'}") from None
+    except MemoryError:
+        raise SimError(f"{name}: not enough memory") from None
+    except Exception as e:  # numpy reads the header with a parser that raises whatever it likes
+        raise SimError(f"{name}: no .npy file that can be read: {str(e).splitlines()[0] if str(e) else e}") from None
+    if not isinstance(data, np.ndarray) or data.dtype.kind not in "uif" or not data.size:
+        raise SimError(f"{name}: no array of numbers that a buffer can hold")
+    return np.ascontiguousarray(data, data.dtype.newbyteorder("="))
+
+
+def parse(word: str) -> Argument:
+    """One argument of the command line. Raises SimError."""
+    source, arrow, save = word.partition("=>")
+    kind, colon, text = source.partition(":")
+    if arrow and not save:
+        raise SimError(f"argument {word!r}: nothing stands behind =>; it takes a .npy file or -")
+    if not arrow and source.endswith("="):
+        raise SimError(f"argument {word!r}: put it in quotes, the shell takes > for itself")
+    if kind in FILLS:
+        return Argument(word, filled(word, kind, text), True, save)
+    if source.endswith(".npy"):
+        return Argument(word, from_file(word, source), True, save)
+    if kind not in TYPES and kind != "bytes" or not colon:
+        expected = f"{', '.join((*TYPES, 'bytes'))}:VALUE, {', '.join(FILLS)}:TYPE:COUNT or a .npy file"
+        raise SimError(f"argument {word!r}: expected {expected}")
+    if arrow:
+        raise SimError(f"argument {word!r}: only a buffer has contents to save")
+    return scalar(word, kind, text)
+
+
+def writable(argument: Argument) -> None:
+    """Raises SimError if the file that a buffer shall go to cannot be made: better before the run than behind it."""
+    if argument.save in ("", "-"):
+        return
+    path = Path(argument.save)
+    try:
+        fresh = not path.exists()
+        with path.open("ab"):
+            pass
+        if fresh:
+            path.unlink()
+    except (OSError, ValueError) as e:
+        raise SimError(f"{argument.save}: {getattr(e, 'strerror', None) or e}") from None
+
+
+def check(kernel: Kernel, given: Sequence[Argument]) -> None:
+    """Raises SimError if number, kinds or sizes are not what the kernel takes."""
+    wanted = explicit_arguments(kernel)
+    if not kernel.args and kernel.kernarg_bytes:
+        raise SimError(f"kernel {kernel.name}: no metadata for its {kernel.kernarg_bytes} bytes of arguments")
+    if len(wanted) != len(given):
+        kinds = ", ".join("a buffer" if w["kind"] in POINTERS else f"{w['size']} bytes" for w in wanted)
+        listed = f": {kinds}" if kinds else ""
+        raise SimError(f"kernel {kernel.name} takes {len(wanted)} arguments{listed}; {len(given)} given")
+    for i, (want, have) in enumerate(zip(wanted, given, strict=True)):
+        pointer = want["kind"] in POINTERS and want["size"] == 8
+        where = f"argument {i} of kernel {kernel.name}, {have.word!r}"
+        if have.buffer and not pointer:
+            raise SimError(f"{where}: the kernel takes a value of {want['size']} bytes, no buffer")
+        if not have.buffer and have.data.nbytes != want["size"]:
+            what = "a buffer" if pointer else f"a value of {want['size']} bytes"
+            raise SimError(f"{where}: the kernel takes {what}, this has {have.data.nbytes} bytes")
+        if not have.buffer and pointer and have.data.dtype != np.uint64:
+            raise SimError(f"{where}: the kernel takes a buffer (or an address, as u64:0)")
