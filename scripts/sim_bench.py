@@ -16,6 +16,7 @@ import tempfile
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from ie.machine import this_machine  # noqa: E402
+from rdna4sim.decode import decode_range  # noqa: E402
+from rdna4sim.elf import CodeObject  # noqa: E402
 from tests.sim.build import SOURCES, code_object  # noqa: E402
 from tests.sim.cases_engine import dot4_result  # noqa: E402
 from tests.sim.hip import simulator  # noqa: E402
@@ -31,26 +34,17 @@ GROUPS, STEPS, REPEATS = 4, 400_000, 5
 LOOP = "dot4_loop"
 
 
-def instructions_per_step() -> int:
-    """Instructions between the loop's label and its branch, from LLVM's disassembly."""
-    with tempfile.NamedTemporaryFile(suffix=".hsaco") as file:
-        file.write(code_object("matvec"))
-        file.flush()
-        command = ["llvm-objdump-19", "-d", "--mcpu=gfx1201", f"--disassemble-symbols={LOOP}", file.name]
-        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    lines = [line.split("//")[0].strip() for line in text.splitlines() if "//" in line]
-    ends = [i for i, line in enumerate(lines) if line.startswith("s_cbranch_scc")]
-    for end in ends:
-        distance = int(lines[end].split()[1])
-        if distance >= 0x8000:
-            words = [4 * len(line.split("//")[1].split(":")[1].split()) for line in text.splitlines() if "//" in line]
-            target = sum(words[: end + 1]) + 4 * (distance - 0x10000)
-            first = next(i for i in range(len(words)) if sum(words[:i]) == target)
-            return end + 1 - first
-    raise ValueError("no loop found")
+def instructions_per_step() -> dict[str, int]:
+    """Instructions of the loop, by the simulator's own decoder, and how many of them only wait or steer the pipeline."""
+    code = CodeObject(code_object("matvec"))
+    kernel = next(k for k in code.kernels if k.name == LOOP)
+    listing = decode_range(code.code(kernel.entry, kernel.size), kernel.entry)
+    back = next(i for i in listing if i.name.startswith("s_cbranch") and i.target <= i.address)
+    loop = [i.name for i in listing if back.target <= i.address <= back.address]
+    return {"all": len(loop), "waits_and_hints": sum(name.startswith(("s_delay", "s_wait", "s_nop")) for name in loop)}
 
 
-def speed() -> dict[str, float]:
+def speed() -> dict[str, Any]:
     """Wave-instructions a second of the dot4 loop, the best of several runs; the result is checked."""
     random = np.random.default_rng(1)
     a, b = random.integers(0, 2**32, (2, GROUPS * 256), np.uint32)
@@ -65,21 +59,22 @@ def speed() -> dict[str, float]:
             start = time.perf_counter()
             hip.launch(kernel, [GROUPS], [256], [*given, np.int32(STEPS)])
             times.append(time.perf_counter() - start)
-    count = GROUPS * 8 * STEPS * per_step
-    return {"wave_instructions": count, "seconds": min(times), "per_second": count / min(times)}
+    count = GROUPS * 8 * STEPS * per_step["all"]
+    return {"loop": per_step, "wave_instructions": count, "seconds": min(times), "per_second": count / min(times)}
 
 
-def loading() -> dict[str, float]:
+def loading() -> dict[str, Any]:
     """Seconds to load every sample code object."""
     images = [code_object(source) for source in SOURCES]
     with simulator() as hip:
         start = time.perf_counter()
         for image in images:
             hip.load(image)
-        return {"seconds": time.perf_counter() - start}
+        kernels = sum(len(CodeObject(image).kernels) for image in images)
+        return {"files": len(images), "kernels": kernels, "seconds": time.perf_counter() - start}
 
 
-def measured(what: str, cache: str) -> dict[str, float]:
+def measured(what: str, cache: str) -> dict[str, Any]:
     """One measurement in a process pinned to one core."""
     environment = {**os.environ, "RDNA4SIM_CACHE": cache}
     command = [sys.executable, __file__, "--only", what]
