@@ -101,21 +101,22 @@ IE_FN int64_t ie_q8_sums_offset(int64_t k) { return ie_q8_scale_offset(k) + 8 * 
 IE_FN int64_t ie_q8_row_bytes(int64_t k) { return ie_align_up(ie_q8_scale_offset(k) + 16 * ie_q8_blocks(k), 64); }
 IE_FN int64_t ie_f32_row_bytes(int64_t n) { return ie_align_up(4 * n, 64); }
 
-/* ---- paged KV cache: F16, one pool a layer. A block holds 32 positions of every KV head:
- * keys as [head][dim][position] (positions in lanes), values as [head][position][dim]. ---- */
+/* ---- paged KV cache: F16, one pool of `blocks` a layer. A block holds 32 positions of every KV head. In memory keys are
+ * [head][block][dim][position] (positions in lanes), values [head][block][position][dim]: what attention goes through for
+ * one head lies in one run as long as blocks are handed out in order, and a long run is read faster than pieces. ---- */
 
 IE_FN int64_t ie_kv_blocks(int64_t positions) { return ie_div_up(positions, IE_KV_BLOCK); }
 IE_FN int64_t ie_kv_block_of(int64_t pos) { return pos >> IE_KV_SHIFT; }
 IE_FN int64_t ie_kv_slot_of(int64_t pos) { return pos & (IE_KV_BLOCK - 1); }
-/* Elements of one block for keys (or values) of `heads` KV heads of `dim`. */
-IE_FN int64_t ie_kv_block_elems(int64_t heads, int64_t dim) { return heads * dim * IE_KV_BLOCK; }
-IE_FN int64_t ie_k_index(int64_t block, int64_t heads, int64_t dim, int64_t head, int64_t d, int64_t slot)
+/* Elements of a pool for keys (or values) of `heads` KV heads of `dim`. */
+IE_FN int64_t ie_kv_pool_elems(int64_t blocks, int64_t heads, int64_t dim) { return blocks * heads * dim * IE_KV_BLOCK; }
+IE_FN int64_t ie_k_index(int64_t blocks, int64_t block, int64_t dim, int64_t head, int64_t d, int64_t slot)
 {
-    return block * ie_kv_block_elems(heads, dim) + (head * dim + d) * IE_KV_BLOCK + slot;
+    return ((head * blocks + block) * dim + d) * IE_KV_BLOCK + slot;
 }
-IE_FN int64_t ie_v_index(int64_t block, int64_t heads, int64_t dim, int64_t head, int64_t slot, int64_t d)
+IE_FN int64_t ie_v_index(int64_t blocks, int64_t block, int64_t dim, int64_t head, int64_t slot, int64_t d)
 {
-    return block * ie_kv_block_elems(heads, dim) + (head * IE_KV_BLOCK + slot) * dim + d;
+    return ((head * blocks + block) * IE_KV_BLOCK + slot) * dim + d;
 }
 /* First visible position for a query at pos under a sliding window (0: no window). */
 IE_FN int64_t ie_window_start(int64_t pos, int64_t window)

@@ -192,8 +192,8 @@ class CpuRun:
                 guard.array[:n, : raw.shape[1]] = raw[:n]
             self.guards[b] = guard
         for layer, (k, v) in case.caches.items():
-            self.guards[layer, "k"] = Guarded.copy_of(np.ascontiguousarray(k.transpose(0, 2, 3, 1)))
-            self.guards[layer, "v"] = Guarded.copy_of(np.ascontiguousarray(v.transpose(0, 2, 1, 3)))
+            self.guards[layer, "k"] = Guarded.copy_of(np.ascontiguousarray(k.transpose(2, 0, 3, 1)))
+            self.guards[layer, "v"] = Guarded.copy_of(np.ascontiguousarray(v.transpose(2, 0, 1, 3)))
         for state, values in case.states.items():
             self.guards[state] = Guarded.copy_of(values)
 
@@ -210,10 +210,10 @@ class CpuRun:
 
     def keys(self, layer: int) -> Array:
         """float16 [blocks, 32, heads, dim]."""
-        return self.guards[layer, "k"].array.transpose(0, 3, 1, 2)
+        return self.guards[layer, "k"].array.transpose(1, 3, 0, 2)
 
     def values(self, layer: int) -> Array:
-        return self.guards[layer, "v"].array.transpose(0, 2, 1, 3)
+        return self.guards[layer, "v"].array.transpose(1, 2, 0, 3)
 
     def state(self, state: State) -> Array:
         return self.guards[state].array
@@ -240,9 +240,9 @@ def _writable(case: Case, run: CpuRun, key: Any) -> Array:
             for slot, pos, _ in case.positions():
                 at = case.tables[slot, pos // BLOCK], pos % BLOCK
                 if key[1] == "k":
-                    mask[at[0], :, :, at[1]] = True
+                    mask[:, at[0], :, at[1]] = True
                 else:
-                    mask[at[0], :, at[1], :] = True
+                    mask[:, at[0], at[1], :] = True
     return mask
 
 
@@ -348,6 +348,7 @@ def prepare(
         commands.reshape(-1, 256)[:, 8:12].view("<u4")[:] = flags
     step = step or case.step()
     step.check()
+    step.set_pool(max((len(k) for k, _ in case.caches.values()), default=0))
     return Prepared(commands, np.asarray(case.program.stage_starts(), np.int32), step, block, rooms)
 
 

@@ -99,8 +99,8 @@ class CpuExecutor:
         self.rope_address = [t.ctypes.data for t in tables]
 
     def _make_cache(self, n_blocks: int) -> None:
-        caches = self._all.caches()
-        sizes = [2 * n_blocks * self.lib.ie_core_kv_block_elems(c.heads, c.dim) for c in caches]
+        caches, self.n_blocks = self._all.caches(), n_blocks
+        sizes = [2 * self.lib.ie_core_kv_pool_elems(n_blocks, c.heads, c.dim) for c in caches]
         memory = self._memory["KV cache"] = native.Memory(sum(sizes), "the KV cache")
         self.cache_address: dict[tuple[int, str], int] = {}
         pos = memory.address
@@ -184,6 +184,7 @@ class CpuExecutor:
     # ---- running ----
 
     def run(self, handle: int, step: StepInputs) -> None:
+        step.set_pool(self.n_blocks)
         if self.lib.ie_run(self.pool, self.bound[handle].struct, step.address) != 0:
             raise DeviceError("cpu: the program was refused")
 
@@ -191,6 +192,7 @@ class CpuExecutor:
         one, starts = self.ffi.new("ie_program *"), np.array([0, 1], np.int32)
         one.cmds = self.bound[handle].struct.cmds + COMMAND_BYTES * index
         one.stage_start, one.n_cmds, one.n_stages = starts.ctypes.data, 1, 1
+        step.set_pool(self.n_blocks)
         if self.lib.ie_run(self.pool, one, step.address) != 0:
             raise DeviceError(f"cpu: command {index} was refused")
 
@@ -200,6 +202,7 @@ class CpuExecutor:
         serial = self.ffi.new("ie_program *")
         serial.cmds, serial.stage_start = self.bound[handle].struct.cmds, starts.ctypes.data
         serial.n_cmds = serial.n_stages = n
+        step.set_pool(self.n_blocks)
         if self.lib.ie_run_timed(self.pool, serial, step.address, native.pointer(clock, "int64_t *")) != 0:
             raise DeviceError("cpu: the program was refused")
         return np.diff(clock)
@@ -224,13 +227,14 @@ class CpuExecutor:
     def _entries(self, cache: Cache, place: Place) -> tuple[np.ndarray, tuple[Any, ...]]:
         """The pool of a cache as float16 [blocks, 32, heads, dim], and the index of the place in it."""
         memory, heads, dim = self._memory["KV cache"], cache.heads, cache.dim
-        shape = (int(place.blocks.max()) + 1, native.constant("kv_block"), heads, dim)
+        blocks, lib = self.n_blocks, self.lib
         if cache.which == "k":
-            strides = [2 * self.lib.ie_core_k_index(b, heads, dim, h, d, s) for b, s, h, d in UNITS]
+            strides = [2 * lib.ie_core_k_index(blocks, b, dim, h, d, s) for b, s, h, d in UNITS]
         else:
-            strides = [2 * self.lib.ie_core_v_index(b, heads, dim, h, s, d) for b, s, h, d in UNITS]
+            strides = [2 * lib.ie_core_v_index(blocks, b, dim, h, s, d) for b, s, h, d in UNITS]
         start = self.cache_address[cache.layer, cache.which] - memory.address
-        flat = memory.array[start : start + strides[0] * shape[0]].view(np.float16)
+        flat = memory.array[start : start + 2 * lib.ie_core_kv_pool_elems(blocks, heads, dim)].view(np.float16)
+        shape = (blocks, native.constant("kv_block"), heads, dim)
         return np.lib.stride_tricks.as_strided(flat, shape, strides), (place.blocks, place.slots)
 
     def _state(self, state: State, place: Place) -> np.ndarray:

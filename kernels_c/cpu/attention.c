@@ -192,10 +192,10 @@ static void fetch(const _Float16 *p, int64_t n)
 }
 
 /* Where the blocks of one KV head of one sequence are. */
-typedef struct { const _Float16 *k, *v; const int32_t *table; int64_t kv_heads, dim, head, last; } cache_view;
+typedef struct { const _Float16 *k, *v; const int32_t *table; int64_t blocks, dim, head, last; } cache_view;
 
-IE_MATH const _Float16 *k_block(const cache_view *c, int64_t b) { return c->k + ie_k_index(c->table[b], c->kv_heads, c->dim, c->head, 0, 0); }
-IE_MATH const _Float16 *v_block(const cache_view *c, int64_t b) { return c->v + ie_v_index(c->table[b], c->kv_heads, c->dim, c->head, 0, 0); }
+IE_MATH const _Float16 *k_block(const cache_view *c, int64_t b) { return c->k + ie_k_index(c->blocks, c->table[b], c->dim, c->head, 0, 0); }
+IE_MATH const _Float16 *v_block(const cache_view *c, int64_t b) { return c->v + ie_v_index(c->blocks, c->table[b], c->dim, c->head, 0, 0); }
 
 static uint32_t seeing(const query *qs, int n, int64_t b)
 {
@@ -205,11 +205,12 @@ static uint32_t seeing(const query *qs, int n, int64_t b)
     return mask;
 }
 
-/* Blocks [b, e) as they lie in the cache, each with what comes AHEAD bytes later: all K, all V, then K of the next segment. */
+/* Blocks [b, e) as they lie in the cache, each with what comes AHEAD bytes later: all K, all V, then K of the next segment.
+ * Two blocks at least: so many may be at work at once, and what is fetched along with the work on it comes too late. */
 static block_run run_of(const cache_view *c, int64_t b, int64_t e)
 {
     block_run r = {.count = (int)(e - b), .half = 1, .base = b * IE_KV_BLOCK};
-    const int n = r.count, ahead = (int)ie_max(1, AHEAD / (2 * c->dim * IE_KV_BLOCK));
+    const int n = r.count, ahead = (int)ie_max(2, AHEAD / (2 * c->dim * IE_KV_BLOCK));
     for (int i = 0; i < n; i++) {
         r.k[i] = k_block(c, b + i);
         r.v[i] = v_block(c, b + i);
@@ -372,7 +373,7 @@ static void run_queries(const ie_args_attention *a, const ie_cmd *cmd, const ie_
         }
     const int32_t seq = ie_ints(step->seq)[run->r + ie_step_row(cmd)];
     const cache_view c = {(const _Float16 *)(uintptr_t)a->k_cache, (const _Float16 *)(uintptr_t)a->v_cache,
-                          ie_ints(step->tables) + (int64_t)seq * step->max_blocks, a->kv_heads, dim, t->g, ie_kv_block_of(run->last)};
+                          ie_ints(step->tables) + (int64_t)seq * step->max_blocks, step->pool_blocks, dim, t->g, ie_kv_block_of(run->last)};
     const int64_t s0 = run->first / SEGMENT, count = segments_of(run);
     if (what != RESULT)
         attend(&c, qs, n, ie_kv_block_of(run->first), s0 + ie_split(count, t->shares, t->share), s0 + ie_split(count, t->shares, t->share + 1), a->scale);

@@ -45,8 +45,8 @@ IE_KERNEL(rope)
         for (int64_t h = 0; h < kv_heads; h++) {
             rotate(k + h * dim, turned, table, dim, n_rot, a->neox);
             for (int64_t d = 0; d < dim; d++) {
-                kc[ie_k_index(block, kv_heads, dim, h, d, slot)] = stored(turned[d]);
-                vc[ie_v_index(block, kv_heads, dim, h, slot, d)] = stored(v[h * dim + d]);
+                kc[ie_k_index(step->pool_blocks, block, dim, h, d, slot)] = stored(turned[d]);
+                vc[ie_v_index(step->pool_blocks, block, dim, h, slot, d)] = stored(v[h * dim + d]);
             }
         }
     }

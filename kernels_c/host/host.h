@@ -53,10 +53,10 @@ int64_t ie_core_q8_dsum_offset(int64_t k);
 int64_t ie_core_q8_sums_offset(int64_t k);
 int64_t ie_core_f32_row_bytes(int64_t n);
 int64_t ie_core_matrix_bytes(int64_t rows, int64_t blocks_per_row, int64_t tile_bytes);
-int64_t ie_core_kv_block_elems(int64_t heads, int64_t dim);
+int64_t ie_core_kv_pool_elems(int64_t blocks, int64_t heads, int64_t dim);
 int64_t ie_core_attn_parts_bytes(int64_t heads, int64_t dim, int64_t segments);
-int64_t ie_core_k_index(int64_t block, int64_t heads, int64_t dim, int64_t head, int64_t d, int64_t slot);
-int64_t ie_core_v_index(int64_t block, int64_t heads, int64_t dim, int64_t head, int64_t slot, int64_t d);
+int64_t ie_core_k_index(int64_t blocks, int64_t block, int64_t dim, int64_t head, int64_t d, int64_t slot);
+int64_t ie_core_v_index(int64_t blocks, int64_t block, int64_t dim, int64_t head, int64_t slot, int64_t d);
 int64_t ie_core_plan_check(int64_t n, const int64_t *offset, const int64_t *size, const int64_t *first, const int64_t *last,
                            int64_t arena);
 int64_t ie_core_stage_check(int64_t n_cmds, const int64_t *stage, int64_t n, const int64_t *cmd, const int64_t *space,

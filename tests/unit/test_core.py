@@ -62,13 +62,13 @@ def test_matrix_bytes_counts_padded_groups(rows: int, blocks: int, tile: int) ->
 @pytest.mark.parametrize(("heads", "dim"), [(1, 16), (3, 5), (2, 64)])
 def test_cache_indices_are_a_permutation_in_the_documented_order(heads: int, dim: int) -> None:
     blocks = 3
-    size = LIB.ie_core_kv_block_elems(heads, dim)
-    assert size == heads * dim * 32
-    keys = np.arange(blocks * size).reshape(blocks, heads, dim, 32)
-    values = np.arange(blocks * size).reshape(blocks, heads, 32, dim)
+    size = LIB.ie_core_kv_pool_elems(blocks, heads, dim)
+    assert size == blocks * heads * dim * 32
+    keys = np.arange(size).reshape(heads, blocks, dim, 32)
+    values = np.arange(size).reshape(heads, blocks, 32, dim)
     for b, h, d, s in itertools.product(range(blocks), range(heads), range(0, dim, 3), range(32)):
-        assert LIB.ie_core_k_index(b, heads, dim, h, d, s) == keys[b, h, d, s]
-        assert LIB.ie_core_v_index(b, heads, dim, h, s, d) == values[b, h, s, d]
+        assert LIB.ie_core_k_index(blocks, b, dim, h, d, s) == keys[h, b, d, s]
+        assert LIB.ie_core_v_index(blocks, b, dim, h, s, d) == values[h, b, s, d]
 
 
 # ---- the op table ----
