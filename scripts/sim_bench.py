@@ -35,7 +35,7 @@ LOOP = "dot4_loop"
 
 
 def instructions_per_step() -> dict[str, int]:
-    """Instructions of the loop, by the simulator's own decoder, and how many of them only wait or steer the pipeline."""
+    """Instructions of the loop, by the simulator's own decoder, and how many of them only wait or hint."""
     code = CodeObject(code_object("matvec"))
     kernel = next(k for k in code.kernels if k.name == LOOP)
     listing = decode_range(code.code(kernel.entry, kernel.size), kernel.entry)
