@@ -184,7 +184,7 @@ def blocks(body: Body, instructions: list[Inst], entry: int) -> list[int]:
         for inst in run:
             instruction(body, inst)
         if run[-1].address + run[-1].size not in starts and run[-1].name not in (*ENDS, "s_branch", *JUMPS):
-            body.line(f"w->rt->fault(w, FAULT_PC, {run[-1].address:#x}, 0, {run[-1].address + run[-1].size:#x}, 0);")
+            body.line(f"w->rt->fault(w, FAULT_END, {run[-1].address:#x}, 0, 0, 0);")
         index = end
     return sorted(starts)
 
@@ -233,7 +233,7 @@ def indexed_macros(body: Body) -> list[str]:
     if body.weak:
         count = max(body.vgprs) + 1
         test = (
-            f"if ((i) >= {count}u) w->rt->fault(w, FAULT_PC, at, 0, (u64)(i), 0);"
+            f"if ((i) >= {count}u) w->rt->fault(w, FAULT_INDEX, at, 0, (u64)(i), 0);"
             " if (w->v_pending[(i) >> 5] >> ((i) & 31) & 1) w->rt->fault(w, FAULT_REGISTER_PENDING, at, 0, 0, 0);"
         )
         return [
@@ -241,7 +241,7 @@ def indexed_macros(body: Body) -> list[str]:
             f"#define GET_INDEXED(x, i, at) {{ {test} x = w->v[i]; }}",
             f"#define SET_INDEXED(i, x, at) {{ {test} w->v[i] = sel(exec, x, w->v[i]); }}",
         ]  # fmt: skip
-    fault = "default: w->rt->fault(w, FAULT_PC, at, 0, (u64)(i), 0);"
+    fault = "default: w->rt->fault(w, FAULT_INDEX, at, 0, (u64)(i), 0);"
     gets = " ".join(f"case {n}: x = v{n}; break;" for n in sorted(body.vgprs))
     sets = " ".join(f"case {n}: v{n} = sel(exec, x, v{n}); break;" for n in sorted(body.vgprs))
     return [
@@ -249,6 +249,20 @@ def indexed_macros(body: Body) -> list[str]:
         f"#define GET_INDEXED(x, i, at) switch (i) {{ {gets} {fault} }}",
         f"#define SET_INDEXED(i, x, at) switch (i) {{ {sets} {fault} }}",
     ]  # fmt: skip
+
+
+def end_fault(address: int) -> str:
+    """For code that ends where no s_endpgm is, as compilers leave it behind what cannot be reached."""
+    return f"  w->rt->fault(w, FAULT_END, {address:#x}, 0, 0, 0);"
+
+
+def kernel_or_reason(code: CodeObject, kernel: Kernel, index: int, variant: Variant) -> tuple[list[str], int, str]:
+    """As kernel_function, and an empty reason; or a function that is never called, and why the kernel cannot be run: one
+    instruction that is not translated must not keep the file's other kernels from running."""
+    try:
+        return *kernel_function(code, kernel, index, variant), ""
+    except Unsupported as e:
+        return [f"static void kernel_{index}(Wave *w) {{ (void)w; }}"], 0, str(e)
 
 
 def kernel_function(code: CodeObject, kernel: Kernel, index: int, variant: Variant) -> tuple[list[str], int]:
@@ -271,12 +285,12 @@ def kernel_function(code: CodeObject, kernel: Kernel, index: int, variant: Varia
         out += indexed_macros(body)
     out.append(f"static void kernel_{index}(Wave *w) {{")
     out += prologue(body, kernel)
-    out.append(f"  goto L_{kernel.entry:x};")
+    out.append(f"  goto L_{kernel.entry:x};" if kernel.entry in starts else end_fault(kernel.entry))
     out += body.lines
     if any(inst.name in ("s_setpc_b64", "s_swappc_b64") for inst in instructions):
         out.append("dispatch: switch (jump_to - w->code) {")
         out += [f"  case {address:#x}: goto L_{address:x};" for address in starts]
-        out.append("  default: w->rt->fault(w, FAULT_PC, w->pc, 0, jump_to - w->code, 0); }")
+        out.append("  default: w->rt->fault(w, FAULT_PC, w->pc, 0, jump_to, 0); }")
     out.append("end: w->instructions = ic;")
     out.append("}")
     if variant.weak:
@@ -314,14 +328,14 @@ def argument_rows(kernel: Kernel) -> list[str]:
     return rows
 
 
-def module_table(code: CodeObject, sites: list[int]) -> str:
+def module_table(code: CodeObject, sites: list[int], reasons: list[str]) -> str:
     """The tables that the stand-in reads: kernels, arguments, segments, symbols, relocations."""
     lines, rows = [], []
-    for index, (kernel, count) in enumerate(zip(code.kernels, sites, strict=True)):
+    for index, (kernel, count, why) in enumerate(zip(code.kernels, sites, reasons, strict=True)):
         arguments = argument_rows(kernel)
         lines += table_of(f"args_{index}", "SimArg", arguments)
         rows.append(
-            f"{c_string(kernel.name)}, kernel_{index}, {count}, {kernel.entry:#x},"
+            f"{c_string(kernel.name)}, kernel_{index}, {c_string(why) if why else '0'}, {count}, {kernel.entry:#x},"
             f" {kernel.lds_bytes}, {kernel.scratch_bytes},"
             f" {kernel.kernarg_bytes}, {kernel.max_threads}, {kernel.vgprs}, {kernel.sgprs}"
             f", {kernel.rsrc1 >> 29 & 1}, {len(arguments)}, args_{index}"
@@ -346,12 +360,13 @@ def translate(code: CodeObject, variant: Variant) -> list[str]:
     """C sources of a code object's kernels, one text each, and the table as the last one."""
     if not code.kernels:
         raise BadFile("the file holds no kernel")
-    texts, sites = [], []
+    texts, sites, reasons = [], [], []
     for index, kernel in enumerate(code.kernels):
-        lines, count = kernel_function(code, kernel, index, variant)
+        lines, count, why = kernel_or_reason(code, kernel, index, variant)
         texts.append("\n".join(lines) + "\n")
         sites.append(count)
-    return [*texts, module_table(code, sites)]
+        reasons.append(why)
+    return [*texts, module_table(code, sites, reasons)]
 
 
 def preamble(variant: Variant) -> str:

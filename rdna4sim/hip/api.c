@@ -374,6 +374,10 @@ static int refused(const SimKernel *k, const Shape *s) {
     if (threads > MAX_THREADS || groups > 1u << 30) return hipErrorInvalidValue;
     if ((u64)k->lds_bytes + s->dynamic_lds > LDS_PER_GROUP) return hipErrorInvalidValue;
     if (threads > k->max_threads) return hipErrorLaunchFailure;
+    if (k->refused) {
+        report_line("rdna4sim: kernel %s cannot be run: %s\n", k->name, k->refused);
+        return hipErrorNotSupported;
+    }
     if (!s->cooperative) return hipSuccess;
     return groups > occupancy(k, (u32)threads, s->dynamic_lds) * PROCESSORS ? hipErrorCooperativeLaunchTooLarge : hipSuccess;
 }

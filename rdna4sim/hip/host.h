@@ -85,7 +85,8 @@ typedef struct {
     Group *group;
     Launch *launch;
     u64 counted, target_phase, last_yield;
-    u32 state, number, half, nap;
+    u32 state, number, half, nap, round;
+    u64 seen[4]; /* digests of earlier rounds */
     void *weak;
 } HostWave;
 struct Group {
@@ -139,6 +140,8 @@ HIDDEN void weak_group_end(Launch *l, Group *g);
 HIDDEN void weak_wave_start(HostWave *h);
 HIDDEN void weak_wave_end(HostWave *h);
 HIDDEN void weak_wave_free(HostWave *h);
+HIDDEN u64 weak_digest(HostWave *h);
+HIDDEN u64 digest(const u64 *words, u64 count, u64 skip, u64 start);
 HIDDEN void weak_step(HostWave *h);
 HIDDEN void weak_load(Wave *w, u32 exec, const u64 *address, u32 bytes, u32 scope, u32 pc, u8 *out);
 HIDDEN void weak_store(Wave *w, u32 exec, const u64 *address, u32 bytes, u32 scope, u32 pc, const u8 *data);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 Launch *running;
-enum { ACTIVE_GROUPS = 64, SLICE = 1 << 16, IDLE_ROUNDS = 20000 };
+enum { ACTIVE_GROUPS = 64, SLICE = 1 << 16, PATIENCE = 1000, IDLE_ROUNDS = 100 };
 
 void report_line(const char *format, ...) {
     va_list list;
@@ -25,16 +25,25 @@ int fault_error(u32 kind) {
     if (kind == FAULT_LIMIT || kind == FAULT_NO_PROGRESS) return hipErrorLaunchTimeOut;
     return kind <= FAULT_SCALAR_READ || kind == FAULT_GLOBAL || kind == FAULT_SPAN ? hipErrorIllegalAddress : hipErrorLaunchFailure;
 }
+static const SimSymbol *function_of(const SimModule *t, u32 pc) {
+    for (u32 i = 0; i < t->functions; i++)
+        if (pc >= t->function[i].address && pc - t->function[i].address < t->function[i].size) return &t->function[i];
+    return 0;
+}
 void report_fault(HostWave *h, u32 kind, u32 pc, u32 lane, u64 address, u32 bytes) {
     static const char *const what[] = {"global read", "global write", "global atomic", "scalar read", "LDS read", "LDS write",
         "read of LDS that nobody wrote", "scratch access", "jump", "limit of instructions", "wait without progress",
-        "register read before its wait", "misaligned access", "global access", "access whose lanes lie more than 4 GiB apart, which is not modelled"};
+        "register read before its wait", "misaligned access", "global access", "access whose lanes lie more than 4 GiB apart, which is not modelled",
+        "index beyond the kernel's registers", "end of the code without s_endpgm", "s_trap"};
     const SimKernel *k = h->launch->function->kernel;
     char place[64] = "";
     if (kind == FAULT_PC) snprintf(place, sizeof place, " to %#llx, which is no instruction's place", address);
+    else if (kind == FAULT_TRAP || kind == FAULT_INDEX) snprintf(place, sizeof place, " %llu", address);
+    else if (kind == FAULT_SCRATCH) snprintf(place, sizeof place, " of %u bytes at %#llx of %#x that a lane has", bytes, address, k->scratch_bytes);
     else if (bytes) snprintf(place, sizeof place, " of %u bytes at %#llx", bytes, address);
-    report_line("rdna4sim: kernel %s, pc %#x (+%#x), workgroup %u, wave %u, lane %u: %s%s\n", k->name, pc, pc - k->entry,
-                h->group->index, h->number, lane, what[kind], place);
+    const SimSymbol *in = function_of(h->launch->function->module->table, pc);
+    report_line("rdna4sim: kernel %s, pc %#x (%s+%#x), workgroup %u, wave %u, lane %u: %s%s\n", k->name, pc, in ? in->name : k->name,
+                pc - (in ? (u32)in->address : k->entry), h->group->index, h->number, lane, what[kind], place);
     const Block *b = kind <= FAULT_SCALAR_READ || kind == FAULT_GLOBAL ? memory_near(address) : 0;
     if (b) report_line("  nearest allocation: %#llx to %#llx\n", b->address, b->address + b->bytes);
 }
@@ -140,6 +149,34 @@ static void group_end(Launch *l, Group *g) {
     free(g->lds), free(g->lds_defined), free(g->wave);
     g->waves = 0;
 }
+u64 digest(const u64 *words, u64 count, u64 skip, u64 start) {
+    u64 h = start ^ 0xcbf29ce484222325ull;
+    for (u64 i = 0; i < count; i++) h = (h ^ (words[i] - skip < 4096 ? 0 : words[i])) * 0x9e3779b97f4a7c15ull, h ^= h >> 29;
+    return h;
+}
+/* Whether a wave that ran and yielded stands where it stood a few rounds ago, with the same values in all registers: they are
+ * on its stack. The count of instructions, which goes on, is there too, plain or a little ahead, and is
+ * passed over. */
+static int goes_in_circles(HostWave *h) {
+    const u64 *from = h->coroutine.sp, *to = (const u64 *)(h->coroutine.stack + STACK_BYTES);
+    u64 now = digest(from, (u64)(to - from), h->w.instructions, h->w.pc | (u64)h->state << 32);
+    if (h->weak) now ^= weak_digest(h);
+    int same = 0;
+    for (u32 i = 0; i < 4; i++) same |= h->seen[i] == now;
+    h->seen[h->round++ & 3] = now;
+    return same;
+}
+/* Whether nothing can happen any more, as far as this round tells: all waves wait at barriers or go in circles. */
+static int all_idle(Launch *l) {
+    int idle = 1;
+    for (u32 i = 0; i < l->active; i++)
+        for (u32 n = 0; n < l->group[i].waves; n++) {
+            HostWave *h = &l->group[i].wave[n];
+            if (h->state == WAVE_DONE || (h->state == WAVE_BARRIER && h->group->phase < h->target_phase)) continue;
+            if (h->nap || !goes_in_circles(h)) idle = 0;
+        }
+    return idle;
+}
 static int step(Launch *l, HostWave *h) {
     if (h->state == WAVE_DONE || (h->state == WAVE_BARRIER && h->group->phase < h->target_phase)) return 0;
     if (h->nap) { h->nap--; return 0; }
@@ -159,6 +196,8 @@ static void stuck(Launch *l, u32 kind) {
                 report_fault(&l->group[i].wave[n], kind, l->group[i].wave[n].w.pc, 0, 0, 0);
                 if (n > 7) break;
             }
+    if (!l->active)
+        report_line("rdna4sim: kernel %s: limit of instructions after %u of %u workgroups\n", l->function->kernel->name, l->next, l->groups);
 }
 static void round_of(Launch *l, u32 slot) {
     Group *g = &l->group[slot];
@@ -184,7 +223,7 @@ int launch_run(Function *f, const Shape *shape, const void *arguments, u64 bytes
         u32 j = random_below(&l->random, i), t = l->order[j];
         l->order[j] = l->order[i - 1], l->order[i - 1] = t;
     }
-    u64 seen = 0, idle = 0;
+    u64 seen = 0, quiet = 0, idle = 0;
     if (settings.weak) weak_launch_start(l);
     while (!l->stop) {
         while (l->active < l->limit_active && l->next < l->groups) group_start(l, &l->group[l->active++], l->order[l->next++]);
@@ -193,8 +232,10 @@ int launch_run(Function *f, const Shape *shape, const void *arguments, u64 bytes
         for (u32 i = 0; i < l->active && !l->stop;)
             if (!l->group[i].alive) { group_end(l, &l->group[i]); l->group[i] = l->group[--l->active]; for (u32 n = 0; n < l->group[i].waves; n++) l->group[i].wave[n].group = &l->group[i]; }
             else i++;
-        idle = l->progress == seen ? idle + 1 : 0;
+        quiet = l->progress == seen ? quiet + 1 : 0;
         seen = l->progress;
+        idle = quiet < PATIENCE || !all_idle(l) ? 0 : idle + 1;
+        if (!l->active && l->next == l->groups) break;
         if (settings.limit && l->total > settings.limit) stuck(l, FAULT_LIMIT);
         else if (idle > IDLE_ROUNDS) stuck(l, FAULT_NO_PROGRESS);
     }

@@ -93,10 +93,12 @@ int memory_unregister(u64 address) {
         if (registered[i].address == address) { registered[i] = registered[--registrations]; return hipSuccess; }
     return hipErrorHostMemoryNotRegistered;
 }
-/* The allocation whose end or start is nearest. */
+/* The allocation of the host program whose end or start is nearest. */
 const Block *memory_near(u64 address) {
-    u32 i = after(address);
-    const Block *below = i ? blocks + i - 1 : 0, *above = i < count ? blocks + i : 0;
+    u32 i = after(address), up_to = i;
+    while (i && (blocks[i - 1].kind == BLOCK_CODE || blocks[i - 1].kind == BLOCK_ARGUMENTS)) i--;
+    while (up_to < count && (blocks[up_to].kind == BLOCK_CODE || blocks[up_to].kind == BLOCK_ARGUMENTS)) up_to++;
+    const Block *below = i ? blocks + i - 1 : 0, *above = up_to < count ? blocks + up_to : 0;
     if (!below || !above) return below ? below : above;
     u64 down = address - below->address, up = above->address - address;
     down = down > below->bytes ? down - below->bytes : 0;

@@ -370,6 +370,7 @@ void weak_after_atomic(Wave *w, u64 address, u32 bytes, u32 scope) {
 
 static void lds_out(HostWave *h, u32 n) {
     WaveState *s = h->weak;
+    *h->w.progress += n;
     for (u32 i = 0; i < n; i++) {
         const LdsStore *e = &s->lds[i];
         memcpy(h->w.lds + e->address, e->data, e->bytes);
@@ -467,6 +468,11 @@ void weak_wave_start(HostWave *h) {
     h->weak = s;
     h->half = h->launch->function->kernel->wgp_mode ? h->number & 1 : 0;
     h->w.v = s->v, h->w.s = s->s;
+}
+/* A digest of the wave's registers, for finding waves that go round in circles. */
+u64 weak_digest(HostWave *h) {
+    const WaveState *s = h->weak;
+    return digest((const u64 *)s->v, (sizeof s->v + sizeof s->s) / 8, ~0ull << 32, s->stores + s->lds_stores);
 }
 /* At the end all stores get out, in any order. */
 void weak_wave_end(HostWave *h) {

@@ -16,7 +16,7 @@ typedef int i32;
 typedef long long i64;
 
 #define LANES 32
-#define ABI_VERSION 2
+#define ABI_VERSION 3
 
 /* Vectors over the lanes of a wave. V is what a VGPR holds; the others are ways to look at it. */
 #define LANE_VECTOR __attribute__((ext_vector_type(LANES)))
@@ -26,7 +26,7 @@ enum { YIELD_BARRIER, YIELD_SLEEP, YIELD_SLICE, YIELD_END };
 enum {
     FAULT_GLOBAL_READ, FAULT_GLOBAL_WRITE, FAULT_GLOBAL_ATOMIC, FAULT_SCALAR_READ, FAULT_LDS_READ, FAULT_LDS_WRITE,
     FAULT_LDS_UNDEFINED, FAULT_SCRATCH, FAULT_PC, FAULT_LIMIT, FAULT_NO_PROGRESS, FAULT_REGISTER_PENDING, FAULT_ALIGN,
-    FAULT_GLOBAL, FAULT_SPAN
+    FAULT_GLOBAL, FAULT_SPAN, FAULT_INDEX, FAULT_END, FAULT_TRAP
 };
 enum { COUNT_SALU, COUNT_VALU, COUNT_SMEM, COUNT_VMEM, COUNT_LDS, COUNT_BRANCH, COUNT_WMMA, COUNT_OTHER, COUNT_WAIT,
        COUNT_BARRIER, COUNT_LOAD_BYTES, COUNT_STORE_BYTES, COUNT_ATOMIC_BYTES, COUNT_LDS_BYTES, COUNT_SCALAR_BYTES,
@@ -97,6 +97,7 @@ typedef struct { u32 offset, size, kind; } SimArg;
 typedef struct {
     const char *name;
     void (*run)(Wave *w);
+    const char *refused;    /* why it cannot be run; NULL if it can */
     u32 sites, entry, lds_bytes, scratch_bytes, kernarg_bytes, max_threads, vgprs, sgprs, wgp_mode, args;
     const SimArg *arg;
 } SimKernel;

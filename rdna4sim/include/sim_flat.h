@@ -48,6 +48,9 @@ OUTLINE void flat_load(Wave *w, u32 exec, Site *site, u32 pc, VQ at, u32 bytes, 
 #endif
     }
     if (lds) {
+#ifdef SIM_WEAK
+        w->rt->weak_lds_drain(w);
+#endif
         if (bytes < 4) x[0] = lload_small(w, lds, pc, low_v(at), bytes, is_signed);
         else if (bytes == 4) lload_1(w, lds, pc, low_v(at), x);
         else if (bytes == 8) lload_2(w, lds, pc, low_v(at), x);

@@ -82,6 +82,7 @@ INLINE void lstore(Wave *w, u32 exec, u32 pc, V at, u32 bytes, const V *x) {
         w->rt->weak_lds_store(w, at[l], bytes, (const u8 *)data);
     }
 #else
+    ++*w->progress;
     if (bytes == 4 && consecutive(exec, at, 4)) {
         __builtin_memcpy(w->lds + at[0], x, sizeof *x);
         lds_mark(w, at[0], LANES * 4);

@@ -245,6 +245,7 @@ SCRATCH_CALL void scratch_load(Wave *w, u32 exec, u32 pc, V off, u32 bytes, u32 
     }
 }
 SCRATCH_CALL void scratch_store(Wave *w, u32 exec, u32 pc, V off, u32 bytes, const V *x) {
+    ++*w->progress;
     COUNT(w, COUNT_SCRATCH_BYTES, LIVE(exec) * bytes);
     for (u32 m = exec; m; m &= m - 1) {
         u32 l = (u32)__builtin_ctz(m);

@@ -258,6 +258,10 @@ def vmem(body: Body, inst: Inst) -> bool:
 def smem(body: Body, inst: Inst) -> bool:
     """Scalar loads. In weak memory mode the registers hold nothing until s_wait_kmcnt 0."""
     f, name = inst.f, inst.name
+    if name == "s_dcache_inv":
+        if body.weak:
+            body.line("w->rt->weak_inv(w, WEAK_SCALAR);")
+        return True
     match = re.fullmatch(r"s_load_([bui])(\d+)", name)
     if not match:
         return False

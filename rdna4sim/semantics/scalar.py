@@ -259,9 +259,8 @@ def sopp(body: Body, inst: Inst) -> bool:
     elif name == "s_sendmsg":
         if simm != 3:
             raise body.refuse(f"message {simm} is not modelled")
-    elif name == "s_dcache_inv":
-        if body.weak:
-            body.line("w->rt->weak_inv(w, WEAK_SCALAR);")
+    elif name == "s_trap":
+        body.line(f"w->rt->fault(w, FAULT_TRAP, {inst.address:#x}, 0, {simm}, 0);")
     elif name.startswith("s_wait_"):
         return wait(body, name, simm)
     else:

@@ -159,6 +159,49 @@ def test_a_wait_that_cannot_end_is_reported(name: str) -> None:
     assert name in error.report and "pc" in error.report
 
 
+@pytest.mark.parametrize("weak", [0, 1])
+def test_much_work_without_a_store_is_no_endless_wait(weak: int) -> None:
+    n = 15_000_000 // (10 if weak else 1)
+    x = IN[:64].copy()
+    for _ in range(50):
+        x = x * U32(1664525) + U32(1013904223)
+        x ^= x >> U32(7)
+    with simulator(weak=weak) as hip:
+        kernel, out = hip.kernel(code_object("faults"), "long_sum"), hip.buffer(np.zeros(64, U32))
+        hip.launch(kernel, [1], [64], [hip.buffer(IN[:64]), out, U32(50)])
+        assert (out.read(U32) == x).all()
+        hip.launch(kernel, [1], [64], [hip.buffer(IN[:64]), out, U32(n)])
+        assert not (out.read(U32) == x).all()
+
+
+def test_the_limit_is_for_launches_that_go_on() -> None:
+    with simulator(limit=1) as hip:
+        hip.launch(hip.kernel(code_object("faults"), "add_one"), [1], [64], [hip.buffer(T), hip.buffer(T)])
+    with simulator(limit=10**6) as hip, pytest.raises(HipError) as caught:
+        hip.launch(hip.kernel(code_object("faults"), "counts_for_ever"), [1], [64], [hip.buffer(T)])
+    assert caught.value.code == TIME_OUT and "counts_for_ever" in caught.value.report
+
+
+def test_a_trap_a_hole_and_a_call_are_named() -> None:
+    five = np.full(64, 5, U32)
+    with simulator() as hip:
+        hip.launch(hip.kernel(code_object("faults"), "trap"), [1], [64], [hip.buffer(T)])
+    for name, word in (("trap", "s_trap"), ("never_reached", "s_endpgm")):
+        with simulator() as hip, pytest.raises(HipError) as caught:
+            hip.launch(hip.kernel(code_object("faults"), name), [1], [64], [hip.buffer(five)])
+        assert caught.value.code == LAUNCH_FAILURE and name in caught.value.report and word in caught.value.report
+    for define, right in (((), True), (("FAULT",), False)):
+        with simulator() as hip:
+            out, kernel = hip.buffer(np.zeros(64, U32)), hip.kernel(code_object("faults", *define), "in_a_call")
+            if right:
+                hip.launch(kernel, [1], [64], [hip.buffer(T), out])
+                assert (out.read(U32) == T + 1).all()
+                continue
+            with pytest.raises(HipError) as caught:
+                hip.launch(kernel, [1], [64], [hip.buffer(T), out])
+            assert "in_a_call" in caught.value.report and "(reads+0x" in caught.value.report
+
+
 def test_an_error_sticks_until_reset() -> None:
     with simulator() as hip:
         with pytest.raises(HipError):
@@ -282,5 +325,8 @@ def test_an_unknown_instruction_is_refused_with_its_address(word: int) -> None:
             bad = patched(image, place, struct.pack("<I", word))
             hip.launch(hip.kernel(bad, "add_one"), [1], [64], [hip.buffer(T), hip.buffer(T)])
         assert caught.value.code != 0
+        hip.reset()
+        others = hip.kernel(bad, "load_past_end")
+        hip.launch(others, [1], [64], [hip.buffer(IN[:64]), hip.buffer(T), U32(64)])
         address = functions(image)["add_one"][0] + place - start
         assert f"{address:#x}" in caught.value.report

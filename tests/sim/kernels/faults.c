@@ -113,6 +113,39 @@ KERNEL(64) through_memory(u32 *place, u32 *out) {
 
 KERNEL(64) pointer_chase(u32 **table, u32 *out) { out[thread()] = *table[FAULTY]; }
 
+// Much work without a store: no wait.
+KERNEL(64) long_sum(const u32 *in, u32 *out, u32 n) {
+    u32 x = in[thread()];
+    for (u32 i = 0; i < n; i++) {
+        x = x * 1664525 + 1013904223;
+        x ^= x >> 7;
+    }
+    out[thread()] = x;
+}
+
+KERNEL(64) never_reached(u32 *out) {
+    (void)out;
+    __builtin_unreachable();
+}
+
+KERNEL(64) trap(u32 *out) {
+    if (out[0] == 5) __builtin_trap();
+    out[thread()] = 1;
+}
+
+// Runs for ever with a changing register, so that only a limit ends it.
+KERNEL(64) counts_for_ever(u32 *out) {
+    u32 x = out[0];
+    while (x != 1) {
+        x += 2;
+        __asm__ volatile("" : "+v"(x));
+    }
+    out[thread()] = x;
+}
+
+NOINLINE u32 reads(const u32 *p, u32 at) { return p[at]; }
+KERNEL(64) in_a_call(const u32 *in, u32 *out) { out[thread()] = reads(in, thread() + 64 * FAULTY) + 1; }
+
 // Lanes that point into two buffers, and, with the fault, nowhere: far from both.
 KERNEL(64) far_lanes(u32 *x, u32 *y, u32 *out) {
     u32 *p = thread() % 2 ? x : y;
