@@ -51,6 +51,7 @@ class Body:
         self.touched_v: set[int] = set()
         self.touched_s: set[int] = set()
         self.sites = 0
+        self.functions: dict[str, str] = {}
         self.tables: dict[tuple[int, ...], str] = {}
         self.inst: Inst | None = None
 

@@ -257,8 +257,10 @@ def end_fault(address: int) -> str:
 
 
 def kernel_or_reason(code: CodeObject, kernel: Kernel, index: int, variant: Variant) -> tuple[list[str], int, str]:
-    """As kernel_function, and an empty reason; or a function that is never called, and why the kernel cannot be run: one
-    instruction that is not translated must not keep the file's other kernels from running."""
+    """As kernel_function, and an empty reason; or a function that is never called, and why the kernel cannot be run.
+
+    One instruction that is not translated must not keep the file's other kernels from running.
+    """
     try:
         return *kernel_function(code, kernel, index, variant), ""
     except Unsupported as e:
@@ -274,6 +276,8 @@ def kernel_function(code: CodeObject, kernel: Kernel, index: int, variant: Varia
     if uses_index:
         body.vgprs.update(range(min(max(kernel.vgprs, 1), 256)))
     out = [f"/* {kernel.name} */"] if "*/" not in kernel.name else []
+    for name, text in sorted(body.functions.items()):
+        out += [f"#ifndef HAS_{name}", f"#define HAS_{name}", text, "#endif"]
     for lanes, name in body.tables.items():
         out.append(f"static const i8 k{index}_{name}[32] = {{{', '.join(map(str, lanes))}}};")
         out.append(f"#define {name} k{index}_{name}")

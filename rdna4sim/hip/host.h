@@ -147,6 +147,10 @@ HIDDEN void weak_load(Wave *w, u32 exec, const u64 *address, u32 bytes, u32 scop
 HIDDEN void weak_store(Wave *w, u32 exec, const u64 *address, u32 bytes, u32 scope, u32 pc, const u8 *data);
 HIDDEN u8 *weak_atomic(Wave *w, u64 address, u32 bytes, u32 scope);
 HIDDEN void weak_after_atomic(Wave *w, u64 address, u32 bytes, u32 scope);
+HIDDEN void weak_defer(Wave *w, u32 exec, const u64 *address, u32 bytes, u32 scope, u32 pc, WeakOp *op, const u64 *x, const u64 *y);
+HIDDEN void weak_lds_defer(Wave *w, u32 address, u32 bytes, WeakOp *op, u64 x, u64 y);
+HIDDEN void weak_lds_note(Wave *w, u32 exec, const u32 *at, u32 bytes, u32 is_signed);
+HIDDEN void weak_barrier(HostWave *h);
 HIDDEN void weak_lds_store(Wave *w, u32 address, u32 bytes, const u8 *data);
 HIDDEN void weak_lds_drain(Wave *w);
 HIDDEN void weak_pending(Wave *w, u32 counter, u32 land, u32 first, u32 count, u32 exec, const u32 *data, u32 pc);

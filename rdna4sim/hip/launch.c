@@ -58,9 +58,11 @@ u32 random_below(u64 *s, u32 n) { return (u32)(random_next(s) % n); }
 static void leave(HostWave *h) { coroutine_switch(&h->coroutine.sp, h->launch->host_sp); }
 static void on_yield(Wave *w, u32 why) {
     HostWave *h = w->host;
-    if (why == YIELD_BARRIER && h->group->phase >= h->target_phase) return;
-    h->state = why == YIELD_BARRIER ? WAVE_BARRIER : why == YIELD_SLEEP ? WAVE_SLEEP : WAVE_SLICE;
-    leave(h);
+    if (why != YIELD_BARRIER || h->group->phase < h->target_phase) {
+        h->state = why == YIELD_BARRIER ? WAVE_BARRIER : why == YIELD_SLEEP ? WAVE_SLEEP : WAVE_SLICE;
+        leave(h);
+    }
+    if (why == YIELD_BARRIER && h->weak) weak_barrier(h);
 }
 __attribute__((noreturn)) static void on_fault(Wave *w, u32 kind, u32 pc, u32 lane, u64 address, u32 bytes) {
     HostWave *h = w->host;
@@ -89,7 +91,7 @@ static void on_signal(Wave *w) {
 static u64 on_clock(Wave *w) { return w->instructions; }
 const Runtime runtime = {.yield = on_yield, .fault = on_fault, .locate = on_locate, .signal = on_signal, .clock = on_clock,
     .weak_load = weak_load, .weak_store = weak_store, .weak_atomic = weak_atomic, .weak_after_atomic = weak_after_atomic,
-    .weak_lds_store = weak_lds_store, .weak_lds_drain = weak_lds_drain, .weak_pending = weak_pending, .weak_wait = weak_wait,
+    .weak_defer = weak_defer, .weak_lds_defer = weak_lds_defer, .weak_lds_note = weak_lds_note, .weak_lds_store = weak_lds_store, .weak_lds_drain = weak_lds_drain, .weak_pending = weak_pending, .weak_wait = weak_wait,
     .weak_inv = weak_inv, .weak_wb = weak_wb};
 
 static void wave_counted(Launch *l, u64 n) {

@@ -130,9 +130,12 @@ static Line *cache_add(Cache *c, u64 line, const u8 *contents) {
 }
 
 /* A store that has not left its wave. */
-typedef struct { u64 number, lo, hi; u32 exec, bytes, scope; u64 address[LANES]; u8 data[LANES * 16]; } Store;
-typedef struct { u64 number; u32 address, bytes; u8 data[16]; } LdsStore;
-typedef struct { u32 land, first, count, exec, pc, data[4 * LANES]; } Pending;
+typedef struct { u64 number, lo, hi; u32 exec, bytes, scope; WeakOp *op; u64 address[LANES]; u8 data[LANES * 16]; } Store;
+typedef struct { u64 number; u32 address, bytes; WeakOp *op; u8 data[16]; } LdsStore;
+/* What a load reads. Its result may be read at any time until it lands; a late load keeps this. */
+typedef struct { u64 lo, hi; u32 exec, bytes, scope, is_signed; u64 address[LANES]; } Source;
+enum { NOT_LATE, LATE_MEMORY, LATE_LDS };
+typedef struct { u32 land, first, count, exec, pc, late, sources; Source source[2]; u32 data[4 * LANES]; } Pending;
 
 typedef struct {
     V v[256];
@@ -144,6 +147,8 @@ typedef struct {
     u64 issued[PENDING_KINDS];
     Pending *pending[PENDING_KINDS];
     u32 waiting[PENDING_KINDS], oldest[PENDING_KINDS];
+    Source source[2]; /* of the instruction under way */
+    u32 sources, late; /* late: results of memory or LDS that are still to be read */
     int after_atomic;
 } WaveState;
 
@@ -209,10 +214,17 @@ static u32 some_epoch(u32 since) {
     u32 kind = settings.seed ? chance(4) : 0;
     return kind < 2 ? since : kind == 2 ? epoch + 1 : since + chance(epoch + 1 - since);
 }
+/* Empties the workgroup's copy. What stood in it an L0 that was not emptied may still hold. */
+static void shared_clear(GroupState *g) {
+    flush(g);
+    if (g->history.count > MOST_LINES) history_clear(&g->history);
+    for (u32 i = 0; i < g->shared.count; i++) history_note(&g->history, g->shared.lines[i].address, g->shared.lines[i].data);
+    cache_clear(&g->shared);
+}
 static Line *shared_line(GroupState *g, u64 line) {
     Line *l = cache_find(&g->shared, line);
     if (l) return l;
-    if (g->shared.count >= MOST_LINES) { flush(g); cache_clear(&g->shared); history_clear(&g->history); }
+    if (g->shared.count >= MOST_LINES) { shared_clear(g); }
     return cache_add(&g->shared, line, history_at(&device, line, some_epoch(g->shared.since), (const u8 *)line));
 }
 static Line *near_line(GroupState *g, u32 half, u64 line) {
@@ -220,8 +232,11 @@ static Line *near_line(GroupState *g, u32 half, u64 line) {
     Line *l = cache_find(c, line);
     if (l) return l;
     if (c->count >= MOST_LINES) cache_clear(c);
+    const u32 then = some_epoch(c->since);
     const Line *from = shared_line(g, line);
-    return cache_add(c, line, history_at(&g->history, line, some_epoch(c->since), from->data));
+    /* From before the copy was emptied: what stood in the copy then, or else in device memory. */
+    const u8 *old = then < g->shared.since ? history_at(&device, line, then, from->data) : from->data;
+    return cache_add(c, line, history_at(&g->history, line, then, old));
 }
 static Line *scalar_line(GroupState *g, u64 line) {
     Line *l = cache_find(&g->scalar, line);
@@ -254,18 +269,51 @@ static u32 within(u64 address, u32 bytes) {
     u32 left = (u32)(LINE - (address & (LINE - 1)));
     return bytes < left ? bytes : left;
 }
+/* Where a read-modify-write of this scope acts. Aligned, so that it lies in one line. */
+static u8 *target(GroupState *g, u64 address, u32 scope) {
+    u64 line = address & ~(u64)(LINE - 1);
+    if (scope >= SCOPE_DEV) {
+        flush(g);
+        history_note(&device, line, (const u8 *)line);
+        return (u8 *)address;
+    }
+    Line *l = shared_line(g, line);
+    history_note(&g->history, l->address, l->data);
+    return l->data + (address & (LINE - 1));
+}
+/* After it: the workgroup and the wave have seen the value. */
+static void publish(HostWave *h, u64 address, u32 bytes, u32 scope) {
+    GroupState *g = group_of(h);
+    u8 now[8];
+    if (scope >= SCOPE_DEV) memcpy(now, (const void *)address, bytes);
+    else memcpy(now, shared_line(g, address & ~(u64)(LINE - 1))->data + (address & (LINE - 1)), bytes);
+    put_shared(g, address, bytes, now, scope < SCOPE_DEV);
+    put_near(h, address, bytes, now);
+}
+static void read_late(HostWave *h, u32 what, u64 lo, u64 hi);
 static void let_out(HostWave *h, u32 at) {
     WaveState *s = h->weak;
-    Store *e = &s->store[at];
-    for (u32 m = e->exec; m; m &= m - 1) {
+    Store e = s->store[at];
+    memmove(&s->store[at], &s->store[at + 1], (--s->stores - at) * sizeof e);
+    /* Loads of the same bytes that are under way were issued before. */
+    if (s->late) read_late(h, LATE_MEMORY, e.lo, e.hi);
+    for (u32 m = e.exec; m; m &= m - 1) {
         u32 l = (u32)__builtin_ctz(m), part;
-        for (u32 i = 0; i < e->bytes; i += part) {
-            part = within(e->address[l] + i, e->bytes - i);
-            put(h, e->address[l] + i, part, e->data + 16 * l + i, e->scope);
+        if (e.op) {
+            u64 old = 0, x, y, r;
+            u8 *p = target(group_of(h), e.address[l], e.scope);
+            memcpy(&old, p, e.bytes), memcpy(&x, e.data + 16 * l, 8), memcpy(&y, e.data + 16 * l + 8, 8);
+            r = e.op(old, x, y);
+            memcpy(p, &r, e.bytes);
+            publish(h, e.address[l], e.bytes, e.scope);
+            continue;
+        }
+        for (u32 i = 0; i < e.bytes; i += part) {
+            part = within(e.address[l] + i, e.bytes - i);
+            put(h, e.address[l] + i, part, e.data + 16 * l + i, e.scope);
         }
     }
     ++*h->w.progress;
-    memmove(e, e + 1, (--s->stores - at) * sizeof *e);
 }
 static int overlap(const Store *a, const Store *b) { return a->exec && b->exec && a->lo < b->hi && b->lo < a->hi; }
 /* Lets one store of the first `n` out: any that no older one overlaps. Returns its scope. */
@@ -306,6 +354,46 @@ static void get(HostWave *h, u64 address, u32 bytes, u32 scope, u8 *out) {
     else { memcpy(out, near_line(g, h->half, line)->data + at, bytes); return; }
     put_near(h, address, bytes, out);
 }
+/* All lanes of a source, 16 bytes apart. */
+static void get_all(HostWave *h, const Source *from, u8 *out) {
+    if (from->scope >= SCOPE_DEV) flush(group_of(h));
+    for (u32 m = from->exec; m; m &= m - 1) {
+        u32 l = (u32)__builtin_ctz(m);
+        for (u32 i = 0, part; i < from->bytes; i += part) {
+            part = within(from->address[l] + i, from->bytes - i);
+            get(h, from->address[l] + i, part, from->scope, out + 16 * l + i);
+        }
+    }
+}
+/* Reads what a late load was going to read. */
+static void read_now(HostWave *h, Pending *p) {
+    u8 bytes[LANES * 16];
+    u32 first = 0;
+    for (u32 n = 0; n < p->sources; n++) {
+        const Source *from = &p->source[n];
+        if (p->late == LATE_MEMORY) get_all(h, from, bytes);
+        for (u32 m = from->exec; m; m &= m - 1) {
+            u32 l = (u32)__builtin_ctz(m);
+            u8 *at = bytes + 16 * l;
+            if (p->late == LATE_LDS) memcpy(at, h->w.lds + from->address[l], from->bytes);
+            if (from->bytes == 1) p->data[l] = from->is_signed ? (u32)(i8)*at : *at;
+            else if (from->bytes == 2) p->data[l] = from->is_signed ? (u32)(i16)(at[0] | at[1] << 8) : (u32)(at[0] | at[1] << 8);
+            else for (u32 i = 0; i < from->bytes / 4; i++) memcpy(&p->data[(first + i) * LANES + l], at + 4 * i, 4);
+        }
+        first += (from->bytes + 3) / 4;
+    }
+    p->late = NOT_LATE;
+    ((WaveState *)h->weak)->late--;
+}
+/* Reads the late loads of one kind that overlap [lo, hi), in the order of their issue. */
+static void read_late(HostWave *h, u32 what, u64 lo, u64 hi) {
+    WaveState *s = h->weak;
+    u32 kind = what == LATE_LDS ? PENDING_DS : PENDING_LOAD;
+    for (u32 i = 0; i < s->waiting[kind]; i++) {
+        Pending *p = &s->pending[kind][(s->oldest[kind] + i) & QUEUE];
+        if (p->late == what && p->source[0].lo < hi && lo < p->source[0].hi) read_now(h, p);
+    }
+}
 void weak_load(Wave *w, u32 exec, const u64 *address, u32 bytes, u32 scope, u32 pc, u8 *out) {
     HostWave *h = w->host;
     GroupState *g = group_of(h);
@@ -317,79 +405,107 @@ void weak_load(Wave *w, u32 exec, const u64 *address, u32 bytes, u32 scope, u32 
         }
         return;
     }
-    if (scope >= SCOPE_DEV) flush(g);
+    Source *from = &wave_of(w)->source[0];
+    *from = (Source){.lo = ~0ull, .exec = exec, .bytes = bytes, .scope = scope & 3, .is_signed = scope & WEAK_SIGNED};
     for (u32 m = exec; m; m &= m - 1) {
         u32 l = (u32)__builtin_ctz(m);
+        from->address[l] = address[l];
+        if (address[l] < from->lo) from->lo = address[l];
+        if (address[l] + bytes > from->hi) from->hi = address[l] + bytes;
         if (wave_of(w)->stores) let_out_overlapping(h, address[l], address[l] + bytes);
-        for (u32 i = 0, part; i < bytes; i += part) {
-            part = within(address[l] + i, bytes - i);
-            get(h, address[l] + i, part, scope, out + 16 * l + i);
-        }
     }
+    wave_of(w)->sources = exec ? 1 : 0;
+    /* Two loads of the same bytes: the first must not see more than the second. */
+    if (exec && wave_of(w)->late) read_late(h, LATE_MEMORY, from->lo, from->hi);
+    get_all(h, from, out);
 }
-void weak_store(Wave *w, u32 exec, const u64 *address, u32 bytes, u32 scope, u32 pc, const u8 *data) {
+static Store *queued(Wave *w, u32 exec, const u64 *address, u32 bytes, u32 scope, u32 pc, WeakOp *op) {
     WaveState *s = wave_of(w);
     w->pc = pc;
     if (s->stores == QUEUE) let_out(w->host, 0);
     Store *e = &s->store[s->stores++];
-    *e = (Store){.number = s->issued[PENDING_STORE]++, .lo = ~0ull, .exec = exec, .bytes = bytes, .scope = scope};
+    *e = (Store){.number = s->issued[PENDING_STORE]++, .lo = ~0ull, .exec = exec, .bytes = bytes, .scope = scope, .op = op};
     for (u32 m = exec; m; m &= m - 1) {
         u32 l = (u32)__builtin_ctz(m);
         e->address[l] = address[l];
         if (address[l] < e->lo) e->lo = address[l];
         if (address[l] + bytes > e->hi) e->hi = address[l] + bytes;
     }
-    memcpy(e->data, data, sizeof e->data);
+    return e;
+}
+static void after_store(Wave *w, u32 scope) {
     if (scope >= SCOPE_SE && chance(2)) perhaps_linger(w);
     else perhaps_yield(w, 16);
 }
-/* Where a read-modify-write acts. Aligned, so that it lies in one line. */
+void weak_store(Wave *w, u32 exec, const u64 *address, u32 bytes, u32 scope, u32 pc, const u8 *data) {
+    Store *e = queued(w, exec, address, bytes, scope, pc, 0);
+    memcpy(e->data, data, sizeof e->data);
+    after_store(w, scope);
+}
+void weak_defer(Wave *w, u32 exec, const u64 *address, u32 bytes, u32 scope, u32 pc, WeakOp *op, const u64 *x, const u64 *y) {
+    Store *e = queued(w, exec, address, bytes, scope, pc, op);
+    for (u32 m = exec; m; m &= m - 1) {
+        u32 l = (u32)__builtin_ctz(m);
+        memcpy(e->data + 16 * l, x + l, 8), memcpy(e->data + 16 * l + 8, y + l, 8);
+    }
+    after_store(w, scope);
+}
 u8 *weak_atomic(Wave *w, u64 address, u32 bytes, u32 scope) {
     HostWave *h = w->host;
-    GroupState *g = group_of(h);
     let_out_overlapping(h, address, address + bytes);
-    if (scope >= SCOPE_DEV) {
-        flush(g);
-        history_note(&device, address & ~(u64)(LINE - 1), (const u8 *)(address & ~(u64)(LINE - 1)));
-        return (u8 *)address;
-    }
-    Line *l = shared_line(g, address & ~(u64)(LINE - 1));
-    history_note(&g->history, l->address, l->data);
-    return l->data + (address & (LINE - 1));
+    if (wave_of(w)->late) read_late(h, LATE_MEMORY, address, address + bytes);
+    return target(group_of(h), address, scope);
 }
 void weak_after_atomic(Wave *w, u64 address, u32 bytes, u32 scope) {
-    HostWave *h = w->host;
-    GroupState *g = group_of(h);
-    u8 now[8];
-    if (scope >= SCOPE_DEV) memcpy(now, (const void *)address, bytes);
-    else memcpy(now, shared_line(g, address & ~(u64)(LINE - 1))->data + (address & (LINE - 1)), bytes);
-    put_shared(g, address, bytes, now, scope < SCOPE_DEV);
-    put_near(h, address, bytes, now);
+    publish(w->host, address, bytes, scope);
     wave_of(w)->after_atomic = 1;
 }
 
 static void lds_out(HostWave *h, u32 n) {
     WaveState *s = h->weak;
     *h->w.progress += n;
+    if (n && s->late) read_late(h, LATE_LDS, 0, ~0ull);
     for (u32 i = 0; i < n; i++) {
-        const LdsStore *e = &s->lds[i];
+        LdsStore *e = &s->lds[i];
+        if (e->op) {
+            u64 old = 0, x, y, r;
+            memcpy(&old, h->w.lds + e->address, e->bytes), memcpy(&x, e->data, 8), memcpy(&y, e->data + 8, 8);
+            r = e->op(old, x, y);
+            memcpy(e->data, &r, e->bytes);
+        }
         memcpy(h->w.lds + e->address, e->data, e->bytes);
         memset(h->w.lds_defined + e->address, 255, e->bytes);
     }
     memmove(s->lds, s->lds + n, (s->lds_stores -= n) * sizeof *s->lds);
 }
-void weak_lds_store(Wave *w, u32 address, u32 bytes, const u8 *data) {
-    WaveState *s = wave_of(w);
+static LdsStore *lds_queued(WaveState *s, u32 address, u32 bytes, WeakOp *op) {
     if (s->lds_stores == s->lds_room) s->lds = grown(s->lds, (s->lds_room = 2 * s->lds_room + 64) * sizeof *s->lds);
     LdsStore *e = &s->lds[s->lds_stores++];
-    *e = (LdsStore){s->issued[PENDING_DS], address, bytes, {0}};
-    memcpy(e->data, data, bytes);
+    *e = (LdsStore){s->issued[PENDING_DS], address, bytes, op, {0}};
+    return e;
+}
+void weak_lds_store(Wave *w, u32 address, u32 bytes, const u8 *data) {
+    memcpy(lds_queued(wave_of(w), address, bytes, 0)->data, data, bytes);
+}
+void weak_lds_defer(Wave *w, u32 address, u32 bytes, WeakOp *op, u64 x, u64 y) {
+    LdsStore *e = lds_queued(wave_of(w), address, bytes, op);
+    memcpy(e->data, &x, 8), memcpy(e->data + 8, &y, 8);
+}
+void weak_lds_note(Wave *w, u32 exec, const u32 *at, u32 bytes, u32 is_signed) {
+    WaveState *s = wave_of(w);
+    Source *from = &s->source[s->sources++ & 1];
+    *from = (Source){.hi = ~0ull, .exec = exec, .bytes = bytes, .is_signed = is_signed};
+    for (u32 l = 0; l < LANES; l++) from->address[l] = at[l];
 }
 /* LDS works on one wave's instructions in order: a read comes after the stores before it. */
-void weak_lds_drain(Wave *w) { lds_out(w->host, wave_of(w)->lds_stores); }
+void weak_lds_drain(Wave *w) {
+    if (wave_of(w)->late) read_late(w->host, LATE_LDS, 0, ~0ull);
+    lds_out(w->host, wave_of(w)->lds_stores);
+}
 
-static void land(Wave *w, const Pending *p, u32 kind) {
+static void land(Wave *w, Pending *p, u32 kind) {
     WaveState *s = wave_of(w);
+    if (p->late) read_now(w->host, p);
     for (u32 i = 0; p->land != LAND_NOTHING && i < p->count; i++) {
         u32 r = p->first + i;
         if (p->land == LAND_S) {
@@ -409,8 +525,9 @@ static void land(Wave *w, const Pending *p, u32 kind) {
 /* A result on its way: it lands at the wait. The oldest lands when the counter is full, as the card would stall. */
 void weak_pending(Wave *w, u32 kind, u32 what, u32 first, u32 count, u32 exec, const u32 *data, u32 pc) {
     WaveState *s = wave_of(w);
+    u32 sources = s->sources;
     int atomic = s->after_atomic;
-    s->after_atomic = 0;
+    s->after_atomic = 0, s->sources = 0;
     w->pc = pc;
     s->issued[kind]++;
     if (kind != PENDING_STORE) {
@@ -418,6 +535,10 @@ void weak_pending(Wave *w, u32 kind, u32 what, u32 first, u32 count, u32 exec, c
         Pending *p = &s->pending[kind][(s->oldest[kind] + s->waiting[kind]++) & QUEUE];
         *p = (Pending){.land = what, .first = first, .count = count, .exec = exec, .pc = pc};
         if (what != LAND_NOTHING) memcpy(p->data, data, count * (what == LAND_S ? 4 : 4 * LANES));
+        if (sources && (kind == PENDING_LOAD || kind == PENDING_DS) && what != LAND_NOTHING && !chance(2)) {
+            memcpy(p->source, s->source, sizeof p->source);
+            p->sources = sources, p->late = kind == PENDING_DS ? LATE_LDS : LATE_MEMORY, s->late++;
+        }
         for (u32 i = first; what != LAND_NOTHING && i < first + count; i++) {
             if (what == LAND_S) { w->s_pending[i >> 5] |= 1u << (i & 31), s->s_count[i]++; continue; }
             /* Results of different kinds come in any order: which of two would stay in the register is not known. */
@@ -442,11 +563,17 @@ void weak_wait(Wave *w, u32 kind, u32 left) {
     while (s->waiting[kind] > left) land(w, &s->pending[kind][s->oldest[kind]], kind);
     perhaps_yield(w, 8);
 }
+/* Who passed a barrier may be the last to go on, long after the others. */
+void weak_barrier(HostWave *h) {
+    if (chance(4)) return;
+    h->nap = 1u << chance(7), h->state = WAVE_SLICE;
+    h->w.rt->yield(&h->w, YIELD_SLICE);
+}
 void weak_inv(Wave *w, u32 scope) {
     HostWave *h = w->host;
     GroupState *g = group_of(h);
     if (scope == WEAK_SCALAR) { cache_clear(&g->scalar); return; }
-    if (scope >= SCOPE_DEV) { flush(g); cache_clear(&g->shared); history_clear(&g->history); }
+    if (scope >= SCOPE_DEV) shared_clear(g);
     if (scope >= SCOPE_SE) cache_clear(&g->near[h->half]);
 }
 void weak_wb(Wave *w, u32 scope) {

@@ -36,13 +36,14 @@ enum { COUNT_SALU, COUNT_VALU, COUNT_SMEM, COUNT_VMEM, COUNT_LDS, COUNT_BRANCH, 
 enum { LINE_SHIFT = 7 };
 enum { PENDING_LOAD, PENDING_DS, PENDING_SCALAR, PENDING_STORE, PENDING_KINDS };
 /* Added to the scope of a scalar load, and the "scope" that empties the scalar cache. */
-enum { WEAK_SCALAR = 8 };
+enum { WEAK_SCALAR = 8, WEAK_SIGNED = 16 };
 enum { LAND_NOTHING, LAND_V, LAND_LOW, LAND_HIGH, LAND_S };
 
 /* The allocation that an instruction touched last: most accesses need two comparisons and no search. */
 typedef struct { u64 lo, hi; } Site;
 
 typedef struct Wave Wave;
+typedef u64 WeakOp(u64 old, u64 x, u64 y);
 
 typedef struct {
     void (*yield)(Wave *w, u32 why);
@@ -57,6 +58,10 @@ typedef struct {
     void (*weak_store)(Wave *w, u32 exec, const u64 *address, u32 bytes, u32 scope, u32 pc, const u8 *data);
     u8 *(*weak_atomic)(Wave *w, u64 address, u32 bytes, u32 scope);
     void (*weak_after_atomic)(Wave *w, u64 address, u32 bytes, u32 scope);
+    /* Atomics that return nothing act when the wave's stores do. op: the new value from the old one, data and comparand. */
+    void (*weak_defer)(Wave *w, u32 exec, const u64 *address, u32 bytes, u32 scope, u32 pc, WeakOp *op, const u64 *x, const u64 *y);
+    void (*weak_lds_defer)(Wave *w, u32 address, u32 bytes, WeakOp *op, u64 x, u64 y);
+    void (*weak_lds_note)(Wave *w, u32 exec, const u32 *at, u32 bytes, u32 is_signed);
     void (*weak_lds_store)(Wave *w, u32 address, u32 bytes, const u8 *data);
     void (*weak_lds_drain)(Wave *w);
     void (*weak_pending)(Wave *w, u32 counter, u32 land, u32 first, u32 count, u32 exec, const u32 *data, u32 pc);

@@ -25,6 +25,13 @@ INLINE int lds_run_defined(Wave *w, u32 at, u32 count) {
 }
 INLINE void lds_mark(Wave *w, u32 at, u32 bytes) { __builtin_memset(w->lds_defined + at, 255, bytes); }
 
+#ifdef SIM_WEAK
+/* What a load reads, so that it can be read later. */
+OUTLINE void lds_note(Wave *w, u32 exec, V at, u32 bytes, u32 is_signed) {
+    w->rt->weak_lds_note(w, exec, (const u32 *)&at, bytes, is_signed);
+}
+#endif
+
 /* N dwords a lane. */
 #define DEFINE_LDS_LOAD(N)                                                                                     \
     INLINE void lload_##N(Wave *w, u32 exec, u32 pc, V at, V *r) {                                             \

@@ -31,7 +31,7 @@ OUTLINE void weak_gload(Wave *w, u32 exec, Site *site, u32 pc, Ad a, u32 size, u
     COUNT(w, COUNT_LOAD_BYTES, LIVE(exec) * size);
     TOUCH(w, exec, a, size, 0);
     addresses(exec, &a, at);
-    w->rt->weak_load(w, exec, at, size, scope, pc, bytes);
+    w->rt->weak_load(w, exec, at, size, scope | (is_signed ? WEAK_SIGNED : 0), pc, bytes);
     from_bytes(bytes, size, is_signed, exec, r);
 }
 OUTLINE void weak_gstore(Wave *w, u32 exec, Site *site, u32 pc, Ad a, u32 size, u32 scope, const V *x) {
@@ -54,6 +54,26 @@ OUTLINE void weak_scalar_load(Wave *w, u32 pc, u64 p, u32 size, u32 scope, u8 *o
         __builtin_memcpy(out + at, bytes, part);
     }
 }
+/* An atomic that returns nothing: checked now, done later. */
+#define WEAK_ATOMIC_DEFER(SCOPE, BYTES, X, Y, OP)                                                              \
+    if (exec) check(w, site, exec, pc, &a, BYTES, FAULT_GLOBAL_ATOMIC);                                        \
+    COUNT(w, COUNT_ATOMIC_BYTES, LIVE(exec) * BYTES);                                                          \
+    TOUCH(w, exec, a, BYTES, 1);                                                                               \
+    u64 where[LANES], xs[LANES], ys[LANES];                                                                    \
+    for (u32 m = exec; m; m &= m - 1) {                                                                        \
+        u32 l = (u32)__builtin_ctz(m);                                                                         \
+        where[l] = a.base + a.off[l], xs[l] = (u64)(X), ys[l] = (u64)(Y);                                      \
+        if (where[l] & (BYTES - 1)) w->rt->fault(w, FAULT_ALIGN, pc, l, where[l], BYTES);                      \
+    }                                                                                                          \
+    w->rt->weak_defer(w, exec, where, BYTES, SCOPE, pc, OP, xs, ys);
+#define WEAK_LDS_DEFER(BYTES, X, Y, OP)                                                                        \
+    if (exec) lds_check(w, exec, pc, at, BYTES, FAULT_LDS_WRITE);                                              \
+    COUNT(w, COUNT_LDS_BYTES, LIVE(exec) * BYTES);                                                             \
+    for (u32 m = exec; m; m &= m - 1) {                                                                        \
+        u32 l = (u32)__builtin_ctz(m);                                                                         \
+        if (at[l] & (BYTES - 1)) w->rt->fault(w, FAULT_ALIGN, pc, l, at[l], BYTES);                            \
+        w->rt->weak_lds_defer(w, at[l], BYTES, OP, (u64)(X), (u64)(Y));                                        \
+    }
 #define WEAK_ATOMIC_LOOP(SCOPE, T, TA, BYTES, X, Y, OP)                                                        \
     if (exec) check(w, site, exec, pc, &a, BYTES, FAULT_GLOBAL_ATOMIC);                                        \
     COUNT(w, COUNT_ATOMIC_BYTES, LIVE(exec) * BYTES);                                                          \

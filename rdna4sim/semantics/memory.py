@@ -124,6 +124,15 @@ def store(body: Body, inst: Inst) -> None:
     body.line("}")
 
 
+def operation(body: Body, suffix: str) -> str:
+    """The name of a function that makes an atomic's new value from the old one, data and comparand."""
+    kind, size, code = ATOMICS[suffix]
+    name, result = f"op_{suffix}", "u32" if size == 4 else "u64"
+    values = f"{kind} old = ({kind})old_, x = ({kind})x_, y = ({kind})y_, r; (void)x, (void)y;"
+    body.functions[name] = f"static u64 {name}(u64 old_, u64 x_, u64 y_) {{ {values} {code}; return ({result})r; }}"
+    return name
+
+
 def atomic(body: Body, inst: Inst, suffix: str) -> None:
     """GLOBAL and FLAT atomics; th bit 0 asks for the old value."""
     f = inst.f
@@ -145,24 +154,23 @@ def atomic(body: Body, inst: Inst, suffix: str) -> None:
     keep = "r_[0][l] = (u32)old" + ("; r_[1][l] = (u32)((u64)old >> 32)" if words == 2 else "")
     body.line("#undef RETURN_OLD")
     body.line(f"#define RETURN_OLD {keep}")
-    macro = f"WEAK_ATOMIC_LOOP({f['scope']}, " if body.weak else "ATOMIC_LOOP("
     rest = f"{kind}, {kind}, {size}, {lane(first)}, {second}, {code})"
+    to_global, to_lds = f"ATOMIC_LOOP({rest}", f"LDS_ATOMIC_LOOP({rest}"
+    if body.weak and returns:
+        to_global, to_lds = f"WEAK_ATOMIC_LOOP({f['scope']}, {rest}", f"w->rt->weak_lds_drain(w); {to_lds}"
+    elif body.weak:
+        rest = f"{size}, {lane(first)}, {second}, {operation(body, suffix)})"
+        to_global, to_lds = f"WEAK_ATOMIC_DEFER({f['scope']}, {rest}", f"WEAK_LDS_DEFER({rest}"
     if is_flat:
-        # Each memory's lanes in a block where EXEC is theirs.
+        # Each memory's lanes in a block where EXEC is theirs. With no lane it still counts as a store.
         body.line("const u32 lds = flat_lds(exec, at64), other = flat_global(w, exec, pc, at64);")
-        body.line("if (other) { const u32 exec = other; Ad a = flat_ad(w, exec, pc, at64);")
-        body.line(macro + rest)
-        body.line("} if (lds) { const u32 exec = lds; V at = low_v(at64);")
-        if body.weak:
-            body.line("w->rt->weak_lds_drain(w);")
-        body.line(f"LDS_ATOMIC_LOOP({rest} }}")
+        body.line(f"{{ const u32 exec = other; Ad a = flat_ad(w, exec, pc, at64); {to_global} }}")
+        body.line(f"if (lds) {{ const u32 exec = lds; V at = low_v(at64); {to_lds} }}")
     else:
-        body.line(macro + rest)
+        body.line(to_global)
     if returns:
         body.line("V *r = r_;")
         land(body, words, f["vdst"], False, False, "PENDING_LOAD")
-    elif body.weak:
-        count(body, "PENDING_STORE")
     if body.weak and is_flat:
         count(body, "PENDING_DS")
     body.line("}")
@@ -308,9 +316,12 @@ def ds_atomic(body: Body, inst: Inst, suffix: str, returns: bool) -> None:
     keep = "r_[0][l] = (u32)old" + ("; r_[1][l] = (u32)((u64)old >> 32)" if words == 2 else "")
     body.line("#undef RETURN_OLD")
     body.line(f"#define RETURN_OLD {keep}")
-    if body.weak:
-        body.line("w->rt->weak_lds_drain(w);")
-    body.line(f"LDS_ATOMIC_LOOP({kind}, {kind}, {size}, {lane(f['data0'])}, {second}, {code})")
+    if body.weak and not returns:
+        body.line(f"WEAK_LDS_DEFER({size}, {lane(f['data0'])}, {second}, {operation(body, suffix)})")
+    else:
+        if body.weak:
+            body.line("w->rt->weak_lds_drain(w);")
+        body.line(f"LDS_ATOMIC_LOOP({kind}, {kind}, {size}, {lane(f['data0'])}, {second}, {code})")
     if returns:
         body.line("V *r = r_;")
         land(body, words, f["vdst"], False, False, "PENDING_DS")
@@ -332,6 +343,8 @@ def ds_two(body: Body, inst: Inst) -> None:
             body.line("w->rt->weak_lds_drain(w);")
         for i, place in enumerate(places):
             body.line(f"lload_{words}(w, exec, {pc}, {place}, r + {i * words});")
+            if body.weak:
+                body.line(f"lds_note(w, exec, {place}, {4 * words}, 0);")
         land(body, 2 * words, f["vdst"], False, False, "PENDING_DS")
     else:
         body.line("{")
@@ -409,6 +422,9 @@ def ds(body: Body, inst: Inst) -> bool:
             body.line(f"r[0] = lload_small({head}, {size}, {int(element.startswith('i'))});")
         else:
             body.line(f"lload_{registers}({head}, r);")
+        if body.weak:
+            at = f"{body.v(f['addr'])} + {offset}u"
+            body.line(f"lds_note(w, exec, {at}, {size}, {int(element.startswith('i'))});")
         land(body, registers, f["vdst"], half, high, "PENDING_DS")
         body.line("}")
     elif name.startswith("ds_store_"):
