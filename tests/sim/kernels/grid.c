@@ -53,7 +53,7 @@ INLINE u32 grid_barrier(u32 *arrived, u32 groups, u32 turn, __attribute__((addre
     RELEASE_FENCE();
     __builtin_amdgcn_s_barrier();
     if (thread() == 0) {
-        u32 wanted = (turn + 1) * groups, left = 1u << 20;
+        u32 wanted = (turn + 1) * groups, left = 1u << 14;
         __scoped_atomic_fetch_add(arrived, 1, RELEASE, SHARED);
         while (__scoped_atomic_load_n(arrived, __ATOMIC_RELAXED, SHARED) < wanted && --left) __builtin_amdgcn_s_sleep(1);
         *ok = left;
@@ -90,7 +90,7 @@ KERNEL(64) broadcast(u32 *message, u32 *flag, u32 *out) {
         // Reads the line before it is written, so that an old copy may be in a cache; the value decides nothing.
         if (message[(thread() + 1) % 64] == 1) out[group() * 64 + thread()] = 1;
         if (thread() == 0) {
-            u32 left = 1u << 20;
+            u32 left = 1u << 14;
             while (!__scoped_atomic_load_n(flag, __ATOMIC_RELAXED, SHARED) && --left) __builtin_amdgcn_s_sleep(1);
             ok = left;
         }
