@@ -316,10 +316,9 @@ static void let_out(HostWave *h, u32 at) {
     ++*h->w.progress;
 }
 static int overlap(const Store *a, const Store *b) { return a->exec && b->exec && a->lo < b->hi && b->lo < a->hi; }
-/* Lets one store of the first `n` out: any that no older one overlaps. Returns its scope. */
-static u32 let_one_out(HostWave *h, u32 n) {
+/* Lets a store out, or the first older one that it overlaps. Returns its scope. */
+static u32 let_one_out(HostWave *h, u32 at) {
     WaveState *s = h->weak;
-    u32 at = settings.seed ? chance(n) : n - 1;
     for (u32 i = 0; i < at; i++) if (overlap(&s->store[i], &s->store[at])) at = i, i = ~0u;
     u32 scope = s->store[at].scope;
     let_out(h, at);
@@ -332,7 +331,7 @@ static void let_out_below(Wave *w, u64 number) {
         u32 n = 0;
         while (n < s->stores && s->store[n].number < number) n++;
         if (!n) return;
-        if (let_one_out(w->host, n) >= SCOPE_SE && chance(2)) perhaps_linger(w);
+        if (let_one_out(w->host, settings.seed ? chance(n) : n - 1) >= SCOPE_SE && chance(2)) perhaps_linger(w);
         else perhaps_yield(w, 4);
     }
 }
@@ -434,6 +433,8 @@ static Store *queued(Wave *w, u32 exec, const u64 *address, u32 bytes, u32 scope
     return e;
 }
 static void after_store(Wave *w, u32 scope) {
+    /* Seen at once, before anything that was under way: older stores, and loads that are still to be read. */
+    if (scope >= SCOPE_SE && !chance(3)) let_one_out(w->host, wave_of(w)->stores - 1);
     if (scope >= SCOPE_SE && chance(2)) perhaps_linger(w);
     else perhaps_yield(w, 16);
 }
@@ -583,7 +584,7 @@ void weak_wb(Wave *w, u32 scope) {
 /* Before a wave runs on: time passes, so that what it stored gets out at last, whether it waits or not. */
 void weak_step(HostWave *h) {
     WaveState *s = h->weak;
-    if (s->stores && !chance(8)) let_one_out(h, s->stores);
+    if (s->stores && !chance(8)) let_one_out(h, chance(s->stores));
     if (s->lds_stores && !chance(8)) lds_out(h, 1 + chance(s->lds_stores));
 }
 void weak_wave_start(HostWave *h) {
