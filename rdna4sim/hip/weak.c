@@ -364,12 +364,13 @@ static void get_all(HostWave *h, const Source *from, u8 *out) {
         }
     }
 }
-/* Reads what a late load was going to read. */
+/* Reads what a late load was going to read, now: from device memory, for the lines may have left the caches since. */
 static void read_now(HostWave *h, Pending *p) {
     u8 bytes[LANES * 16];
     u32 first = 0;
     for (u32 n = 0; n < p->sources; n++) {
-        const Source *from = &p->source[n];
+        Source *from = &p->source[n];
+        from->scope = SCOPE_DEV;
         if (p->late == LATE_MEMORY) get_all(h, from, bytes);
         for (u32 m = from->exec; m; m &= m - 1) {
             u32 l = (u32)__builtin_ctz(m);
