@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -257,14 +258,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(e.format_message() + "\n")
     except click.ClickException as e:
         say(e.format_message())
-    except (click.Abort, KeyboardInterrupt):
-        say("interrupted")
-        return 130
-    except runner.Running:
+    except (click.Abort, KeyboardInterrupt, runner.Running):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         say("interrupted")
-        sys.stderr.flush()
-        os._exit(130)
+        if threading.active_count() > 1:  # a launch, which the interpreter would wait for
+            sys.stderr.flush()
+            os._exit(130)
+        return 130
     except runner.Fault as e:
         sys.stderr.write(e.report) if e.report else say(str(e))
     except ClosedOutput:

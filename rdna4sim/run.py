@@ -40,7 +40,7 @@ class Fault(SimError):
 
 
 class Running(Exception):
-    """Ctrl-C came while the simulator was at work. It cannot be stopped: only os._exit ends the process."""
+    """Ctrl-C came while another thread is in the simulator: only os._exit ends the process."""
 
 
 @dataclass(frozen=True)
