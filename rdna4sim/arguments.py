@@ -143,6 +143,8 @@ def from_file(word: str, name: str) -> Array:
     try:
         regular(name)
         data = np.load(name, allow_pickle=False)
+    except SimError:
+        raise
     except OSError as e:
         raise SimError(f"{name}: {e.strerror or 'no .npy file'}") from None
     except MemoryError:

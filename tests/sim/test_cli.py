@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from rdna4sim.cli import main
+from rdna4sim.elf import CodeObject
 from tests.sim.build import code_object, compile_source
 from tests.sim.elf import functions
 from tests.sim.hip import bundle
@@ -299,7 +300,7 @@ WRONG = [
     ([*GOOD[:2], "f64:1e999", "u32:64"], "f64 goes from"),
     ([*GOOD[:2], "f32:2", "u32:" + "9" * 5000], "is no whole number"),
     (["zeros:f32:64=>a.npy", "zeros:f32:64=>./a.npy", *GOOD[2:]], "arguments 0 and 1 would go to the same file"),
-    (["fifo.npy", *GOOD[1:]], "fifo.npy: a pipe, socket or device"),
+    (["fifo.npy", *GOOD[1:]], "rdna4sim: fifo.npy: a pipe, socket or device"),
     (["zeros:f32:64=>fifo.npy", *GOOD[1:]], "fifo.npy: a pipe, socket or device"),
     (["zeros:f32:64=>/dev/full", *GOOD[1:]], "/dev/full: a pipe, socket or device"),
     (["--grid", "1,65537", *GOOD], "numbers from 1 to 2147483647 (X) and 65536 (Y, Z)"),
@@ -407,6 +408,13 @@ def test_a_full_disk_is_one_line(files: dict[str, str]) -> None:
     assert (done.returncode, done.stderr) == (1, "rdna4sim: cannot write to stdout: No space left on device\n")
 
 
+def test_the_readmes_declaration_of_lds_is_one() -> None:
+    (line,) = re.findall(r"`(static __attribute__.*;)`", (ROOT / "rdna4sim" / "README.md").read_text())
+    kernel = "KERNEL(64) flip(f32 *x) { u32 i = thread(); a[i] = x[i]; barrier(); x[i] = a[63 - i]; }\n"
+    image = compile_source(f'#include "gfx.h"\n{line}\n{kernel}')
+    assert [kernel.lds_bytes for kernel in CodeObject(image).kernels] == [1024]
+
+
 def test_the_readmes_example_does_what_it_says(tmp_path: Path) -> None:
     text = (ROOT / "rdna4sim" / "README.md").read_text().split("## The parts")[0]
     source = re.search(r"^```c\n(.*?)^```", text, re.M | re.S)
@@ -421,7 +429,7 @@ def test_the_readmes_example_does_what_it_says(tmp_path: Path) -> None:
     assert done.returncode == 1
 
     def plain(line: str) -> str:
-        return re.sub(r"\d\.\d{6} s|0x7f[0-9a-f]+", "N", line)
+        return re.sub(r"\d\.\d{6} s|0x7[ef][0-9a-f]{10}", "N", line)
 
     said = {plain(line) for line in (done.stdout + done.stderr).splitlines()}
     assert [line for line in shown if line and line not in commands and plain(line) not in said] == []
