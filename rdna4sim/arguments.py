@@ -7,6 +7,8 @@ error is one line that names the word.
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +25,11 @@ TYPES = {
     "u8": np.uint8, "i8": np.int8, "u16": np.uint16, "i16": np.int16, "u32": np.uint32, "i32": np.int32,
     "u64": np.uint64, "i64": np.int64, "f16": np.float16, "f32": np.float32, "f64": np.float64,
 }  # fmt: skip
-MOST_BYTES = 1 << 36
+MOST_BYTES = 1 << 35
+"""The card's memory."""
+MOST_DIGITS = 20
+"""Of a count or seed; no number of 64 bits has more."""
+SHOWN = 60
 POINTERS = ("global_buffer", "dynamic_shared_pointer")
 
 
@@ -37,9 +43,25 @@ class Argument:
     save: str = ""
 
 
+def short(word: str) -> str:
+    """In quotes, for a message; what is long is cut."""
+    return repr(word if len(word) <= SHOWN else word[:SHOWN] + "...")
+
+
+def regular(name: str | Path) -> bool:
+    """Whether the file is there. Raises SimError if it is a pipe or a device: nobody would write or read there."""
+    try:
+        mode = os.stat(name).st_mode
+    except FileNotFoundError:
+        return False
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise SimError(f"{name}: a pipe, socket or device, expected a regular file")
+    return True
+
+
 def number_type(name: str, word: str) -> np.dtype[Any]:
     if name not in TYPES:
-        raise SimError(f"argument {word!r}: {name!r} is no type; the types are {', '.join(TYPES)}")
+        raise SimError(f"argument {short(word)}: {short(name)} is no type; the types are {', '.join(TYPES)}")
     return np.dtype(TYPES[name])
 
 
@@ -48,20 +70,32 @@ def scalar(word: str, kind: str, text: str) -> Argument:
         try:
             data = np.frombuffer(bytes.fromhex(text), np.uint8)
         except ValueError:
-            raise SimError(f"argument {word!r}: {text!r} are no hexadecimal bytes") from None
+            raise SimError(f"argument {short(word)}: {short(text)} are no hexadecimal bytes") from None
         return Argument(word, data, False)
     dtype = number_type(kind, word)
     try:
         value: Any = float(text) if dtype.kind == "f" else int(text, 0)
     except ValueError:
         what = "number" if dtype.kind == "f" else "whole number"
-        raise SimError(f"argument {word!r}: {text!r} is no {what}") from None
-    if dtype.kind != "f":
+        raise SimError(f"argument {short(word)}: {short(text)} is no {what}") from None
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            data = np.array([value], dtype)
+        # Infinity has to be named: a number that is too large is a mistake.
+        fits = bool(np.isfinite(data[0])) or not any(c.isdecimal() for c in text)
+    else:
         limits = np.iinfo(dtype)
-        if not limits.min <= value <= limits.max:
-            raise SimError(f"argument {word!r}: {kind} goes from {limits.min} to {limits.max}")
-    with np.errstate(over="ignore"):
-        return Argument(word, np.array([value], dtype), False)
+        fits = limits.min <= value <= limits.max
+        data = np.array([value if fits else 0], dtype)
+    if not fits:
+        least = 0 if dtype.kind == "u" else -greatest(dtype) - (dtype.kind == "i")
+        raise SimError(f"argument {short(word)}: {kind} goes from {least} to {greatest(dtype)}")
+    return Argument(word, data, False)
+
+
+def greatest(dtype: np.dtype[Any]) -> Any:
+    """The greatest finite number of a type."""
+    return np.finfo(dtype).max.item() if dtype.kind == "f" else np.iinfo(dtype).max
 
 
 def zeros(count: int, dtype: np.dtype[Any], seed: int) -> Array:
@@ -87,20 +121,30 @@ FILLS: dict[str, Callable[[int, np.dtype[Any], int], Array]] = {"zeros": zeros, 
 def filled(word: str, kind: str, text: str) -> Array:
     """`f32:1024` after the name of a fill, with a seed after `random`."""
     parts = text.split(":")
-    if len(parts) not in ((2, 3) if kind == "random" else (2,)) or not all(p.isdecimal() for p in parts[1:]):
-        raise SimError(f"argument {word!r}: expected {kind}:TYPE:COUNT{'[:SEED]' if kind == 'random' else ''}")
-    dtype, count = number_type(parts[0], word), int(parts[1])
-    if not 1 <= count <= MOST_BYTES // dtype.itemsize:
-        raise SimError(f"argument {word!r}: a buffer has 1 to {MOST_BYTES // dtype.itemsize} elements of this type")
+    if len(parts) not in ((2, 3) if kind == "random" else (2,)) or not all(
+        p.isascii() and p.isdecimal() for p in parts[1:]
+    ):
+        raise SimError(f"argument {short(word)}: expected {kind}:TYPE:COUNT{'[:SEED]' if kind == 'random' else ''}")
+    if len(parts) == 3 and len(parts[2]) > MOST_DIGITS:
+        raise SimError(f"argument {short(word)}: a seed has at most {MOST_DIGITS} digits")
+    dtype, count = number_type(parts[0], word), int(parts[1][: MOST_DIGITS + 1])
+    most = MOST_BYTES // dtype.itemsize
+    if not 1 <= count <= most:
+        raise SimError(f"argument {short(word)}: a buffer has 1 to {most} elements of this type")
+    if kind == "iota" and count - 1 > greatest(dtype):
+        raise SimError(f"argument {short(word)}: {parts[0]} goes to {greatest(dtype)}")
     try:
         return FILLS[kind](count, dtype, int(parts[2]) if len(parts) == 3 else 0)
     except MemoryError:
-        raise SimError(f"argument {word!r}: not enough memory") from None
+        raise SimError(f"argument {short(word)}: not enough memory") from None
 
 
 def from_file(word: str, name: str) -> Array:
     try:
+        regular(name)
         data = np.load(name, allow_pickle=False)
+    except SimError:
+        raise
     except OSError as e:
         raise SimError(f"{name}: {e.strerror or 'no .npy file'}") from None
     except MemoryError:
@@ -117,18 +161,18 @@ def parse(word: str) -> Argument:
     source, arrow, save = word.partition("=>")
     kind, colon, text = source.partition(":")
     if arrow and not save:
-        raise SimError(f"argument {word!r}: nothing stands behind =>; it takes a .npy file or -")
+        raise SimError(f"argument {short(word)}: nothing stands behind =>; it takes a .npy file or -")
     if not arrow and source.endswith("="):
-        raise SimError(f"argument {word!r}: put it in quotes, the shell takes > for itself")
+        raise SimError(f"argument {short(word)}: put it in quotes, the shell takes > for itself")
     if kind in FILLS:
         return Argument(word, filled(word, kind, text), True, save)
     if source.endswith(".npy"):
         return Argument(word, from_file(word, source), True, save)
     if kind not in TYPES and kind != "bytes" or not colon:
         expected = f"{', '.join((*TYPES, 'bytes'))}:VALUE, {', '.join(FILLS)}:TYPE:COUNT or a .npy file"
-        raise SimError(f"argument {word!r}: expected {expected}")
+        raise SimError(f"argument {short(word)}: expected {expected}")
     if arrow:
-        raise SimError(f"argument {word!r}: only a buffer has contents to save")
+        raise SimError(f"argument {short(word)}: only a buffer has contents to save")
     return scalar(word, kind, text)
 
 
@@ -138,13 +182,25 @@ def writable(argument: Argument) -> None:
         return
     path = Path(argument.save)
     try:
-        fresh = not path.exists()
+        fresh = not regular(path)
         with path.open("ab"):
             pass
         if fresh:
             path.unlink()
     except (OSError, ValueError) as e:
         raise SimError(f"{argument.save}: {getattr(e, 'strerror', None) or e}") from None
+
+
+def check_targets(given: Sequence[Argument]) -> None:
+    """Raises SimError if a file cannot be written, or two buffers shall go to the same one."""
+    seen: dict[str, int] = {}
+    for i, argument in enumerate(given):
+        writable(argument)
+        path = os.path.realpath(argument.save)
+        if argument.save not in ("", "-"):
+            if path in seen:
+                raise SimError(f"{argument.save}: arguments {seen[path]} and {i} would go to the same file")
+            seen[path] = i
 
 
 def check(kernel: Kernel, given: Sequence[Argument]) -> None:
@@ -156,9 +212,12 @@ def check(kernel: Kernel, given: Sequence[Argument]) -> None:
         kinds = ", ".join("a buffer" if w["kind"] in POINTERS else f"{w['size']} bytes" for w in wanted)
         listed = f": {kinds}" if kinds else ""
         raise SimError(f"kernel {kernel.name} takes {len(wanted)} arguments{listed}; {len(given)} given")
+    total = sum(argument.data.nbytes for argument in given if argument.buffer)
+    if total > MOST_BYTES:
+        raise SimError(f"the buffers have {total} bytes, the card has {MOST_BYTES}")
     for i, (want, have) in enumerate(zip(wanted, given, strict=True)):
         pointer = want["kind"] in POINTERS and want["size"] == 8
-        where = f"argument {i} of kernel {kernel.name}, {have.word!r}"
+        where = f"argument {i} of kernel {kernel.name}, {short(have.word)}"
         if have.buffer and not pointer:
             raise SimError(f"{where}: the kernel takes a value of {want['size']} bytes, no buffer")
         if not have.buffer and have.data.nbytes != want["size"]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +20,7 @@ import numpy as np
 from . import __version__, arguments, disasm, info
 from . import run as runner
 from .cache import stand_in
-from .elf import CodeObject, Kernel
+from .elf import CodeObject, Kernel, unbundled
 from .errors import SimError
 
 SHOWN = 16
@@ -27,13 +29,16 @@ LIMIT = 256 << 20
 """Bytes of the largest file that is read."""
 
 
-def triple(most: int) -> Callable[[click.Context, click.Parameter, str], tuple[int, int, int]]:
-    """Reads `X`, `X,Y` or `X,Y,Z`, each from 1 to `most`."""
+def triple(most: Sequence[int]) -> Callable[[click.Context, click.Parameter, str], tuple[int, int, int]]:
+    """Reads `X`, `X,Y` or `X,Y,Z`, each from 1 to what `most` has for it."""
 
     def read(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, int, int]:
         parts = value.split(",")
-        if len(parts) > 3 or not all(p.isascii() and p.isdecimal() and 1 <= int(p[:12]) <= most for p in parts):
-            raise click.BadParameter(f"{value!r} is not X, X,Y or X,Y,Z with numbers from 1 to {most}", ctx, param)
+        good = len(parts) <= 3 and all(p.isascii() and p.isdecimal() for p in parts)
+        if not good or not all(1 <= int(p[:12]) <= m for p, m in zip(parts, most, strict=False)):
+            limits = f"{most[0]}" if len(set(most)) == 1 else f"{most[0]} (X) and {most[1]} (Y, Z)"
+            given = arguments.short(value)
+            raise click.BadParameter(f"{given} is not X, X,Y or X,Y,Z with numbers from 1 to {limits}", ctx, param)
         x, y, z = (*map(int, parts), *(1,) * (3 - len(parts)))
         return x, y, z
 
@@ -61,6 +66,7 @@ def out(text: str) -> None:
 def read_image(name: str) -> CodeObject:
     """Raises SimError, with the file's name, for anything that is no code object."""
     try:
+        arguments.regular(name)
         with open(name, "rb") as file:
             data = file.read(LIMIT + 1)
     except (OSError, ValueError) as e:
@@ -68,7 +74,7 @@ def read_image(name: str) -> CodeObject:
     if len(data) > LIMIT:
         raise SimError(f"{name}: larger than {LIMIT >> 20} MiB")
     try:
-        return CodeObject(data)
+        return CodeObject(unbundled(data))
     except SimError as e:
         raise SimError(f"{name}: {e}") from None
 
@@ -86,13 +92,25 @@ def kernel_of(code: CodeObject, file: str, name: str | None) -> Kernel:
     raise SimError(f"{file}: no kernel {name}; there is {names}")
 
 
+OPTIONS = """\b
+Options of the simulator are environment variables:
+  RDNA4SIM_SEED=N         order of waves and workgroups, poison
+  RDNA4SIM_LIMIT=N        instructions of a launch; an endless kernel ends there
+  RDNA4SIM_WEAK=1         weak memory mode
+  RDNA4SIM_UNDEFINED=0    reads of LDS that nobody wrote are no fault
+  RDNA4SIM_REPORT=FILE    where reports go (standard error)
+  RDNA4SIM_COUNTERS=FILE  instructions and bytes by kernel, as JSON
+  RDNA4SIM_ESTIMATE=1     events tell the estimated time, with counters
+  RDNA4SIM_CACHE=FOLDER   where translations are kept (~/.cache/rdna4sim)
+  RDNA4SIM_PYTHON=FILE    the Python that translates for a host program
+"""
+
 FILE = click.argument("file", metavar="FILE")
 
 
 @click.group(
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Options of the simulator are environment variables: RDNA4SIM_SEED (order of waves and workgroups), "
-    "RDNA4SIM_LIMIT (instructions of a launch), RDNA4SIM_REPORT (file for reports), RDNA4SIM_CACHE (folder).",
+    epilog=OPTIONS,
 )
 @click.version_option(__version__, message="rdna4sim %(version)s")
 def cli() -> None:
@@ -149,11 +167,31 @@ def disasm_command(file: str, kernel: str | None) -> None:
 @FILE
 @click.option("--kernel", metavar="NAME", help="The kernel; not needed if there is one only.")
 @click.option(
-    "--grid", callback=triple(2**31 - 1), default="1", metavar="X[,Y[,Z]]", help="Workgroups (1 if not given)."
+    "--grid",
+    callback=triple(runner.MOST_GRID),
+    default="1",
+    metavar="X[,Y[,Z]]",
+    help="Workgroups (1 if not given): X to 2147483647, Y and Z to 65536, 1073741824 in all.",
 )
-@click.option("--block", callback=triple(1024), required=True, metavar="X[,Y[,Z]]", help="Threads of a workgroup.")
-@click.option("--lds", type=click.IntRange(0, 65536), default=0, metavar="BYTES", help="LDS besides the kernel's own.")
-@click.option("--cooperative", is_flag=True, help="All workgroups at once, so that they may wait for each other.")
+@click.option(
+    "--block",
+    callback=triple((1024,) * 3),
+    required=True,
+    metavar="X[,Y[,Z]]",
+    help="Threads of a workgroup: to 1024 in all, or what the kernel is built for.",
+)
+@click.option(
+    "--lds",
+    type=click.IntRange(0, 65536),
+    default=0,
+    metavar="BYTES",
+    help="LDS besides the kernel's own, to 65536 in all.",
+)
+@click.option(
+    "--cooperative",
+    is_flag=True,
+    help="All workgroups at once, so that they may wait for each other: as many as the card holds.",
+)
 @click.option("--repeat", type=click.IntRange(1, 10**6), default=1, metavar="N", help="Launches, on the same buffers.")
 @click.argument("args", nargs=-1, metavar="[ARG]...")
 def run_command(file: str, kernel: str | None, args: Sequence[str], **options: Any) -> None:
@@ -167,6 +205,8 @@ def run_command(file: str, kernel: str | None, args: Sequence[str], **options: A
     file.npy               a buffer with the contents of a file
     'BUFFER=>out.npy'      any buffer; afterwards its contents go to a file
     'BUFFER=>-'            any buffer; afterwards its first values are printed
+
+    A kernel that does not end: Ctrl-C, or RDNA4SIM_LIMIT=N instructions.
     """
     code = read_image(file)
     chosen = kernel_of(code, file, kernel)
@@ -174,8 +214,7 @@ def run_command(file: str, kernel: str | None, args: Sequence[str], **options: A
     shape.check(chosen)
     given = [arguments.parse(word) for word in args]
     arguments.check(chosen, given)
-    for argument in given:
-        arguments.writable(argument)
+    arguments.check_targets(given)
     after, seconds = runner.run(code.data, chosen, shape, given, options["repeat"])
     for i, (argument, values) in enumerate(zip(given, after, strict=True)):
         if values is not None and argument.save == "-":
@@ -219,8 +258,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(e.format_message() + "\n")
     except click.ClickException as e:
         say(e.format_message())
-    except (click.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt, runner.Running):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         say("interrupted")
+        if threading.active_count() > 1:  # a launch, which the interpreter would wait for
+            sys.stderr.flush()
+            os._exit(130)
         return 130
     except runner.Fault as e:
         sys.stderr.write(e.report) if e.report else say(str(e))

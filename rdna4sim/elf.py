@@ -14,6 +14,7 @@ from typing import Any
 from .errors import BadFile
 
 EM_AMDGPU = 224
+ET_REL = 1
 FLAGS_MACH = 0xFF
 MACH_GFX1200, MACH_GFX1201 = 0x48, 0x4E
 NOTE_METADATA = 32
@@ -22,6 +23,7 @@ SHT_RELA = 4
 R_ABS64, R_RELATIVE64 = 3, 13
 PT_LOAD = 1
 STT_OBJECT, STT_FUNC = 1, 2
+BUNDLE, COMPRESSED, CARD = b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB", b"-gfx1201"
 DESCRIPTOR_BYTES = 64
 # A kernel that calls what cannot be bounded says so; its stack is then as large as ROCm makes it by default.
 DYNAMIC_STACK, STACK_BYTES = 1 << 11, 16384
@@ -56,6 +58,27 @@ class Kernel:
     max_threads: int = 1024
 
 
+def unbundled(data: bytes) -> bytes:
+    """The code object for gfx1201 in a bundle as hipcc writes it, not compressed; anything else as it is. BadFile."""
+    if data[: len(COMPRESSED)] == COMPRESSED:
+        raise BadFile("a compressed bundle: unpack it with clang-offload-bundler")
+    if data[: len(BUNDLE)] != BUNDLE:
+        return data
+    try:
+        (count,), at = struct.unpack_from("<Q", data, 24), 32
+        for _ in range(count):
+            offset, size, name_size = struct.unpack_from("<3Q", data, at)
+            name = data[at + 24 : at + 24 + name_size]
+            if name.partition(b":")[0].endswith(CARD):
+                if offset + size > len(data):
+                    raise BadFile("a bundle that is cut short")
+                return data[offset : offset + size]
+            at += 24 + name_size
+    except struct.error:
+        raise BadFile("a bundle that is cut short") from None
+    raise BadFile("a bundle without a code object for gfx1201")
+
+
 class CodeObject:
     """A parsed code object. Raises BadFile for anything that is none for gfx1200 or gfx1201."""
 
@@ -68,6 +91,8 @@ class CodeObject:
         machine = self._read("<H", 18)
         if machine != EM_AMDGPU:
             raise BadFile(f"ELF machine {machine}, expected {EM_AMDGPU} (AMD GPU)")
+        if self._read("<H", 16) == ET_REL:
+            raise BadFile("not linked: ld.lld -shared")
         flags = self._read("<I", 48)
         if flags & FLAGS_MACH not in (MACH_GFX1200, MACH_GFX1201):
             raise BadFile(f"code for processor {flags & FLAGS_MACH:#x} of the ELF flags, expected gfx1201 or gfx1200")

@@ -11,7 +11,8 @@ from typing import Any
 from .decode import Inst
 from .disasm import functions, printable, scan
 from .elf import CodeObject, Kernel
-from .translate import count_class
+from .errors import SimError
+from .translate import Variant, count_class, kernel_function
 
 WAVE32 = 1 << 10
 CLASSES = ("VALU", "SALU", "VMEM", "SMEM", "LDS", "WMMA", "WAIT", "BRANCH", "BARRIER", "OTHER", "unknown")
@@ -32,6 +33,17 @@ def class_of(inst: Inst | None) -> str:
     return "unknown" if inst is None else count_class(inst)
 
 
+def refusal(code: CodeObject, kernel: Kernel) -> str:
+    """Why this kernel cannot be run, with the address of the instruction; empty if it can."""
+    try:
+        kernel_function(code, kernel, 0, Variant())
+    except SimError as e:
+        return printable(str(e))
+    except Exception as e:  # A damaged file that nobody thought of; `run` says the same.
+        return printable(f"the translator failed: {type(e).__name__}: {e}")
+    return ""
+
+
 def describe_kernel(code: CodeObject, kernel: Kernel) -> dict[str, Any]:
     size = next((s.size for s in functions(code) if s.address == kernel.entry), kernel.size)
     counts = Counter(class_of(inst) for _, inst, _ in scan(code.code(kernel.entry, size), kernel.entry))
@@ -48,6 +60,7 @@ def describe_kernel(code: CodeObject, kernel: Kernel) -> dict[str, Any]:
         "max_threads": kernel.max_threads,
         "wave_size": 32 if kernel.properties & WAVE32 else 64,
         "instructions": {name: counts[name] for name in CLASSES if counts[name]},
+        "refused": refusal(code, kernel),
         "arguments": explicit_arguments(kernel),
         "hidden_arguments": sum(kind.startswith("hidden_") for kind in hidden),
     }
@@ -99,6 +112,8 @@ def as_text(name: str, about: dict[str, Any]) -> str:
             "instructions": f"{sum(counts.values())}: " + ", ".join(f"{n} {what}" for what, n in counts.items()),
             "arguments": f"{k['argument_bytes']} bytes: {explicit} given by the host, {hidden} hidden",
         }
+        if k["refused"]:
+            facts["cannot run"] = k["refused"]
         lines += table([[name, text] for name, text in facts.items()], 0)
         rows = [["#", "offset", "size", "kind", "name"]]
         for i, a in enumerate(k["arguments"]):

@@ -6,12 +6,13 @@ Owns: the calls in their order, the clock, and turning HIP's error numbers into 
 from __future__ import annotations
 
 import ctypes
-import tempfile
+import os
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +24,11 @@ from .settings import report_file
 
 TO_DEVICE, TO_HOST = 1, 2
 LDS_PER_GROUP = 65536
+MOST_GRID = (2**31 - 1, 65536, 65536)
+MOST_GROUPS, MOST_ALONG = 1 << 30, 2**32 - 1
+"""Workgroups of a launch; its threads along one axis."""
+MULTIPROCESSORS = 63
+Result = TypeVar("Result")
 
 
 class Fault(SimError):
@@ -31,6 +37,10 @@ class Fault(SimError):
     def __init__(self, message: str, report: str) -> None:
         super().__init__(message)
         self.report = report
+
+
+class Running(Exception):
+    """Ctrl-C came while another thread is in the simulator: only os._exit ends the process."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +70,10 @@ class Shape:
             raise SimError(
                 f"kernel {kernel.name}: {self.threads} threads a workgroup, it is built for {kernel.max_threads}"
             )
+        if self.groups > MOST_GROUPS:
+            raise SimError(f"--grid: {self.groups} workgroups, a launch has at most {MOST_GROUPS}")
+        if any(grid * block > MOST_ALONG for grid, block in zip(self.grid, self.block, strict=True)):
+            raise SimError(f"--grid times --block: at most {MOST_ALONG} threads along each axis")
         if self.lds + kernel.lds_bytes > LDS_PER_GROUP:
             raise SimError(
                 f"kernel {kernel.name}: {kernel.lds_bytes} bytes of LDS and {self.lds} more; there are {LDS_PER_GROUP}"
@@ -67,21 +81,31 @@ class Shape:
 
 
 class Host:
-    """The opened stand-in, with its reports in a file of ours unless the user named one."""
+    """The opened stand-in, with its reports in a file of ours, which has no name, unless the user named one."""
 
-    def __init__(self, folder: Path) -> None:
-        self.report = folder / "report.txt"
-        self.named = report_file(self.report)
-        self.lib = ctypes.CDLL(str(stand_in()))
+    def __init__(self, library: Path) -> None:
+        self.report = os.memfd_create("rdna4sim-report")
+        self.named = report_file(f"/proc/self/fd/{self.report}")
+        self.before = self.named_bytes()
+        self.lib = ctypes.CDLL(str(library))
         self.lib.hipGetErrorName.restype = ctypes.c_char_p
+
+    def named_bytes(self) -> int:
+        """Size of the user's file of reports, 0 if there is none."""
+        return os.path.getsize(self.named) if os.path.isfile(self.named) else 0
+
+    def report_place(self) -> str:
+        """Where the report is, as far as one can know: a device does not tell what became of it."""
+        if not self.named or os.path.exists(self.named) and not os.path.isfile(self.named):
+            return ""
+        return f"; {'the' if self.named_bytes() > self.before else 'no'} report is in {self.named}"
 
     def call(self, name: str, *arguments: Any) -> None:
         code = int(getattr(self.lib, name)(*arguments))
         if code:
             what = self.lib.hipGetErrorName(code).decode()
-            report = self.report.read_text(errors="replace") if self.report.exists() else ""
-            where = f"; the report is in {self.named}" if self.named else ""
-            raise Fault(f"{name} returned {what} ({code}){where}", report)
+            report = os.pread(self.report, os.fstat(self.report).st_size, 0).decode(errors="replace")
+            raise Fault(f"{name} returned {what} ({code}){self.report_place()}", report)
 
     def buffer(self, data: Array) -> int:
         """The address of device memory with this contents."""
@@ -97,15 +121,51 @@ class Host:
         self.call("hipMemcpy", target, ctypes.c_void_p(address), size, TO_HOST)
         return out
 
+    def check_cooperative(self, function: ctypes.c_void_p, shape: Shape) -> None:
+        """Raises SimError for more workgroups than run at once."""
+        each, processors = ctypes.c_int(), ctypes.c_int()
+        query = "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor"
+        self.call(query, ctypes.byref(each), function, ctypes.c_int(shape.threads), ctypes.c_size_t(shape.lds))
+        self.call("hipDeviceGetAttribute", ctypes.byref(processors), MULTIPROCESSORS, 0)
+        most = each.value * processors.value
+        if shape.groups > most:
+            needs = f"{shape.threads} threads, with this kernel's registers and LDS"
+            raise SimError(f"--cooperative: {shape.groups} workgroups, the card runs at most {most} at once of {needs}")
+
     def launch(self, function: ctypes.c_void_p, shape: Shape, values: Sequence[Array]) -> None:
         """Returns when the kernel has ended."""
         pointers = (ctypes.c_void_p * max(1, len(values)))(*(v.ctypes.data for v in values))
         numbers = [ctypes.c_uint(n) for n in (*shape.grid, *shape.block, shape.lds)]
         if shape.cooperative:
+            self.check_cooperative(function, shape)
             self.call("hipModuleLaunchCooperativeKernel", function, *numbers, None, pointers)
         else:
             self.call("hipModuleLaunchKernel", function, *numbers, None, pointers, None)
         self.call("hipDeviceSynchronize")
+
+
+def interruptible(work: Callable[[], Result]) -> Result:
+    """What work() returns or raises. Ctrl-C is Running: Python would see it when a call of the library ends, which an
+    endless kernel's never does, so that the call is another thread's."""
+    results: list[Result] = []
+    errors: list[BaseException] = []
+    ended = threading.Event()
+
+    def body() -> None:
+        try:
+            results.append(work())
+        except BaseException as e:
+            errors.append(e)
+        ended.set()
+
+    threading.Thread(target=body, daemon=True).start()
+    try:
+        ended.wait()
+    except KeyboardInterrupt:
+        raise Running from None
+    if errors:
+        raise errors[0]
+    return results[0]
 
 
 def run(
@@ -113,23 +173,28 @@ def run(
 ) -> tuple[list[Array | None], list[float]]:
     """The contents of each buffer after `repeat` launches (None for a value), and the seconds of each launch.
 
-    Raises Fault, and SimError where the stand-in cannot be built or opened.
+    Raises Fault, Running, and SimError where the stand-in cannot be built or opened.
     """
-    with tempfile.TemporaryDirectory(prefix="rdna4sim-run-") as folder:
-        host = Host(Path(folder))
-        host.call("hipInit", ctypes.c_uint(0))
-        module, function = ctypes.c_void_p(), ctypes.c_void_p()
-        host.call("hipModuleLoadData", ctypes.byref(module), image)
-        host.call("hipModuleGetFunction", ctypes.byref(function), module, kernel.name.encode())
-        addresses = [host.buffer(a.data) if a.buffer else 0 for a in given]
-        values = [
-            np.array([at], np.uint64) if a.buffer else np.ascontiguousarray(a.data)
-            for a, at in zip(given, addresses, strict=True)
-        ]
-        seconds = []
-        for _ in range(repeat):
-            start = time.perf_counter()
-            host.launch(function, shape, values)
-            seconds.append(time.perf_counter() - start)
-        after = [host.read(at, a.data) if a.buffer else None for a, at in zip(given, addresses, strict=True)]
+    library = stand_in()
+    return interruptible(lambda: run_on(Host(library), image, kernel, shape, given, repeat))
+
+
+def run_on(
+    host: Host, image: bytes, kernel: Kernel, shape: Shape, given: Sequence[Argument], repeat: int
+) -> tuple[list[Array | None], list[float]]:
+    host.call("hipInit", ctypes.c_uint(0))
+    module, function = ctypes.c_void_p(), ctypes.c_void_p()
+    host.call("hipModuleLoadData", ctypes.byref(module), image)
+    host.call("hipModuleGetFunction", ctypes.byref(function), module, kernel.name.encode())
+    addresses = [host.buffer(a.data) if a.buffer else 0 for a in given]
+    values = [
+        np.array([at], np.uint64) if a.buffer else np.ascontiguousarray(a.data)
+        for a, at in zip(given, addresses, strict=True)
+    ]
+    seconds = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        host.launch(function, shape, values)
+        seconds.append(time.perf_counter() - start)
+    after = [host.read(at, a.data) if a.buffer else None for a, at in zip(given, addresses, strict=True)]
     return after, seconds

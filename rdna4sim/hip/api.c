@@ -3,10 +3,13 @@
 #include "host.h"
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,7 +33,7 @@ void look(void) {
 }
 int begin(void) { look(); return sticky; }
 
-enum { LIMIT = 256 << 20 };
+enum { LIMIT = 256 << 20, PATH_BYTES = 4096 };
 /* Bytes that the section and segment tables speak of; 0 if the head is no ELF file's. */
 static u64 image_bytes(const u8 *p, u64 have) {
     if (have < 64 || memcmp(p, "\177ELF\2\1", 6)) return 0;
@@ -46,38 +49,76 @@ static const char *variant(void) {
     if (settings.weak) return *settings.counters ? "weak-counters" : "weak";
     return *settings.counters ? "plain-counters" : "plain";
 }
-/* Runs the translator on a file; fills in the path of the library it made. No shell: any path will do. */
-static int translate_file(const char *file, char *path, size_t size) {
-    static const char run[] = "import sys; sys.path.insert(0, sys.argv[1]); from rdna4sim.cache import main; main(sys.argv[2:])";
-    const char *given[] = {settings.python, "-P", "-c", run, RDNA4SIM_PACKAGE_PARENT, file, variant(), 0};
+/* The program's environment with a cache folder that does not depend on where the program stands; 0: no memory. */
+static char **environment_of_child(void) {
+    size_t n = 0, kept = 0;
+    while (environ[n]) n++;
+    char **out = malloc((n + 2) * sizeof *out);
+    for (size_t i = 0; out && i < n; i++)
+        if (!settings.cache || strncmp(environ[i], "RDNA4SIM_CACHE=", 15)) out[kept++] = environ[i];
+    if (out && settings.cache) out[kept++] = settings.cache;
+    if (out) out[kept] = 0;
+    return out;
+}
+/* Starts the translator with `image` as its input and `answer` as its output. No shell: any path will do. */
+static int start_translator(pid_t *child, int image, int answer) {
+    /* Ctrl-C goes to the child too. Python would answer with a traceback, so it stays blocked until that is caught. */
+    static const char run[] =
+        "import signal, sys\n"
+        "try:\n"
+        "    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])\n"
+        "    sys.path.insert(0, sys.argv[1])\n"
+        "    from rdna4sim.cache import main\n"
+        "    main(sys.argv[2:])\n"
+        "except KeyboardInterrupt:\n"
+        "    sys.exit(130)\n";
+    const char *given[] = {settings.python, "-P", "-c", run, RDNA4SIM_PACKAGE_PARENT, variant(), 0};
+    char **environment = environment_of_child();
     posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t mask;
+    if (!environment) return ENOMEM;
+    pthread_sigmask(SIG_BLOCK, 0, &mask);
+    sigaddset(&mask, SIGINT);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, image, 0);
+    posix_spawn_file_actions_adddup2(&actions, answer, 1);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    posix_spawnattr_setsigmask(&attributes, &mask);
+    int failed = posix_spawnp(child, settings.python, &actions, &attributes, (char **)given, environment);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
+    free(environment);
+    return failed;
+}
+/* Runs the translator on an image in a file; fills in the path of the library it made. */
+static int translate_file(int image, char *path, size_t size) {
+    static const char cure[] = "RDNA4SIM_PYTHON names the Python that has rdna4sim";
     pid_t child;
     int ends[2], status = 0;
-    if (pipe(ends)) return hipErrorUnknown;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
-    posix_spawn_file_actions_addclose(&actions, ends[0]);
-    posix_spawn_file_actions_addclose(&actions, ends[1]);
-    int failed = posix_spawnp(&child, settings.python, &actions, 0, (char **)given, environ);
-    posix_spawn_file_actions_destroy(&actions);
+    if (pipe2(ends, O_CLOEXEC)) return hipErrorUnknown;
+    int failed = start_translator(&child, image, ends[1]);
     close(ends[1]);
     size_t have = 0;
     for (ssize_t n; !failed && have + 1 < size && (n = read(ends[0], path + have, size - 1 - have)) != 0;)
         if (n > 0) have += (size_t)n; else if (errno != EINTR) break;
     close(ends[0]);
     path[have] = 0;
-    path[strcspn(path, "\n")] = 0;
     if (failed) {
-        report_line("rdna4sim: %s cannot be started (%s); RDNA4SIM_PYTHON names the Python that has rdna4sim\n", settings.python, strerror(failed));
+        report_line("rdna4sim: %s cannot be started (%s); %s\n", settings.python, strerror(failed), cure);
         return hipErrorUnknown;
     }
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
-    if (!status) return hipSuccess;
-    report_line("rdna4sim: %s\n", *path ? path : "the translator ended without a word");
+    if (!status && *path == '/') return hipSuccess;
+    path[strcspn(path, "\n")] = 0;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 130) report_line("rdna4sim: the translator was interrupted\n");
+    else if (status && *path) report_line("rdna4sim: %s\n", path);
+    else report_line("rdna4sim: %s translated nothing; %s\n", settings.python, cure);
     return hipErrorInvalidImage;
 }
 /* Libraries of images that this process has met: a reset must not start the translator again. */
-typedef struct Known { u64 hash, bytes; const char *variant; char path[1024]; struct Known *next; } Known;
+typedef struct Known { u64 hash, bytes; const char *variant; char path[PATH_BYTES]; struct Known *next; } Known;
 static Known *knowns;
 static u64 hash_of(const u8 *p, u64 n) {
     u64 h = 0xcbf29ce484222325ull;
@@ -85,9 +126,8 @@ static u64 hash_of(const u8 *p, u64 n) {
     return h;
 }
 static int library_of(const void *image, u64 bytes, char *path, size_t size, u64 *digest) {
-    char file[] = "/tmp/rdna4sim-" "XX" "XX" "XX";
-    int handle = mkstemp(file), code = hipErrorUnknown;
-    if (handle < 0) return code;
+    int handle = memfd_create("rdna4sim", MFD_CLOEXEC), code = hipErrorUnknown;
+    if (handle < 0) { report_line("rdna4sim: no room for a copy of the image (%s)\n", strerror(errno)); return code; }
     /* The kernel says whether all of it can be read: a damaged table may speak of more than there is. */
     int whole = write(handle, image, bytes) == (ssize_t)bytes;
     u64 hash = *digest = whole ? hash_of(image, bytes) : 0;
@@ -95,9 +135,8 @@ static int library_of(const void *image, u64 bytes, char *path, size_t size, u64
     for (Known *k = knowns; whole && code && k; k = k->next)
         if (k->hash == hash && k->bytes == bytes && k->variant == variant()) { snprintf(path, size, "%s", k->path); code = hipSuccess; }
     int known = !code;
-    if (whole && !known) code = translate_file(file, path, size);
+    if (whole && !known) code = lseek(handle, 0, SEEK_SET) ? hipErrorUnknown : translate_file(handle, path, size);
     close(handle);
-    unlink(file);
     Known *k = code || known ? 0 : malloc(sizeof *k);
     if (!k) return code;
     *k = (Known){hash, bytes, variant(), "", knowns};
@@ -106,7 +145,7 @@ static int library_of(const void *image, u64 bytes, char *path, size_t size, u64
     return code;
 }
 int module_load(const void *image, u64 bytes, Module **out) {
-    char path[1024];
+    char path[PATH_BYTES];
     u64 hash;
     int code = library_of(image, bytes, path, sizeof path, &hash);
     if (code) return code;
@@ -190,7 +229,12 @@ static int unbundle(const u8 **image, u64 *have) {
     enum { NAME = 256, CARD = sizeof card - 1 };
     u64 count, at = 32, entry[3];
     char head[32], name[NAME];
-    if (*have < sizeof head || !peek(*image, head, sizeof head) || memcmp(head, magic, sizeof magic - 1)) return hipSuccess;
+    if (*have < sizeof head || !peek(*image, head, sizeof head)) return hipSuccess;
+    if (!memcmp(head, "CCOB", 4)) {
+        report_line("rdna4sim: the bundle is compressed: unpack it with clang-offload-bundler\n");
+        return hipErrorInvalidImage;
+    }
+    if (memcmp(head, magic, sizeof magic - 1)) return hipSuccess;
     memcpy(&count, head + 24, 8);
     for (u64 i = 0; i < count; i++, at += sizeof entry + entry[2]) {
         if (at + sizeof entry > *have || !peek(*image + at, entry, sizeof entry)) return hipErrorInvalidImage;
@@ -210,7 +254,12 @@ static int load(Module **out, const u8 *image, u64 have) {
     int code = unbundle(&image, &have);
     if (code) return code;
     u8 head[64];
-    u64 bytes = have >= sizeof head && peek(image, head, sizeof head) ? image_bytes(head, have) : 0;
+    int seen = have >= sizeof head && peek(image, head, sizeof head);
+    u64 bytes = seen ? image_bytes(head, have) : 0;
+    if (seen && !memcmp(head, "\177ELF\2\1", 6) && head[16] == 1) {
+        report_line("rdna4sim: the image is not linked: ld.lld -shared\n");
+        return hipErrorInvalidImage;
+    }
     if (!bytes) { report_line("rdna4sim: the image is no complete 64-bit ELF file\n"); return hipErrorInvalidImage; }
     return module_load(image, bytes, out);
 }

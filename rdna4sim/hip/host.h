@@ -31,7 +31,8 @@ typedef struct {
     u32 seed;
     int weak, check_undefined, events_estimate;
     u64 limit;
-    char counters[512], report[512], cache[512], python[512];
+    char counters[512], report[512], python[512];
+    char *cache;        /* RDNA4SIM_CACHE=..., absolute, for the translator; 0: it stays as it is */
 } Settings;
 HIDDEN extern Settings settings;
 HIDDEN void settings_read(void);

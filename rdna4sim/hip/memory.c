@@ -11,8 +11,10 @@
 
 enum { PAGE = 4096 };
 #define FILL_LIMIT (64ull << 20)
+#define LEAST_RANGE (64ull << 20)
 
 static u8 *range;
+static u64 reserved;
 static Block *blocks;
 static u32 count, room;
 static u64 used;
@@ -21,10 +23,23 @@ static u32 registrations;
 
 static int reserve(void) {
     if (range) return 1;
-    void *p = mmap(0, RANGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED) return 0;
-    range = p;
-    return 1;
+    for (u64 bytes = RANGE; bytes >= LEAST_RANGE; bytes /= 2) {
+        u8 *p = mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (p == MAP_FAILED) continue;
+        /* Where addresses are limited, the program needs some for itself. */
+        if (bytes < RANGE) bytes /= 2, munmap(p + bytes, bytes);
+        range = p, reserved = bytes;
+        return 1;
+    }
+    return 0;
+}
+/* For an allocation that does not fit; says so if that is not because the card is full. */
+static void *too_large(void) {
+    static int told;
+    if (reserved < RANGE && !told++)
+        report_line("rdna4sim: of %llu MiB of addresses for device memory only %llu could be reserved: see ulimit -v\n",
+                    RANGE >> 20, reserved >> 20);
+    return 0;
 }
 /* Index of the first block that starts beyond the address. */
 static u32 after(u64 address) {
@@ -40,12 +55,13 @@ static u64 pages(u64 bytes) { return (bytes + PAGE - 1) / PAGE * PAGE + PAGE; }
 static int on_card(u32 kind) { return kind == BLOCK_DEVICE || kind == BLOCK_MANAGED; }
 
 void *memory_take(u64 bytes, u32 kind) {
-    if (!bytes || bytes > DEVICE_MEMORY || !reserve()) return 0;
+    if (!bytes || bytes > DEVICE_MEMORY) return 0;
+    if (!reserve()) return too_large();
     if (on_card(kind) && used + bytes > DEVICE_MEMORY) return 0;
     u64 at = (u64)range + PAGE;
     u32 i = 0;
     for (; i < count && blocks[i].address - at < pages(bytes); i++) at = blocks[i].address + pages(blocks[i].bytes);
-    if (at + pages(bytes) > (u64)range + RANGE) return 0;
+    if (at + pages(bytes) > (u64)range + reserved) return too_large();
     if (count == room) {
         Block *more = realloc(blocks, (room * 2 + 64) * sizeof *blocks);
         if (!more) return 0;
@@ -75,7 +91,7 @@ const Block *memory_find(u64 address) {
     return 0;
 }
 /* Whether the address is one that only device memory can have, allocated or not. */
-int memory_inside(u64 address) { return range && address - (u64)range < RANGE; }
+int memory_inside(u64 address) { return range && address - (u64)range < reserved; }
 u64 memory_base(void) { return (u64)range; }
 int memory_register(u64 address, u64 bytes) {
     for (u32 i = 0; i < registrations; i++)

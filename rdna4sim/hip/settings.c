@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 Settings settings;
 
@@ -25,6 +26,19 @@ static u64 number(const char *name, u64 otherwise, u64 most) {
     fprintf(stderr, "rdna4sim: %s=%s is not a number from 0 to %llu; %llu is used\n", name, value, most, otherwise);
     return otherwise;
 }
+/* A relative folder is meant from where the program stood when it was first seen: the program may go elsewhere. */
+static void cache_folder(void) {
+    static char *seen;
+    const char *value = getenv("RDNA4SIM_CACHE");
+    if (value && seen && !strcmp(value, seen)) return;
+    free(seen), free(settings.cache);
+    seen = value ? strdup(value) : 0, settings.cache = 0;
+    char *here = value && *value && *value != '/' ? getcwd(0, 0) : 0;
+    size_t size = here ? strlen(here) + strlen(value) + 17 : 0;
+    settings.cache = here ? malloc(size) : 0;
+    if (settings.cache) snprintf(settings.cache, size, "RDNA4SIM_CACHE=%s/%s", here, value);
+    free(here);
+}
 void settings_read(void) {
     settings.seed = (u32)number("RDNA4SIM_SEED", 0, ~0u);
     settings.weak = (int)number("RDNA4SIM_WEAK", 0, 1);
@@ -33,11 +47,7 @@ void settings_read(void) {
     settings.events_estimate = (int)number("RDNA4SIM_ESTIMATE", 0, 1);
     text("RDNA4SIM_COUNTERS", settings.counters, sizeof settings.counters);
     text("RDNA4SIM_REPORT", settings.report, sizeof settings.report);
-    text("RDNA4SIM_CACHE", settings.cache, sizeof settings.cache);
+    cache_folder();
     text("RDNA4SIM_PYTHON", settings.python, sizeof settings.python);
     if (!*settings.python) snprintf(settings.python, sizeof settings.python, "%s", RDNA4SIM_BUILT_WITH);
-    if (*settings.cache) return;
-    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (base && *base) snprintf(settings.cache, sizeof settings.cache, "%s/rdna4sim", base);
-    else snprintf(settings.cache, sizeof settings.cache, "%s/.cache/rdna4sim", home ? home : "");
 }

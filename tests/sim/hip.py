@@ -7,9 +7,12 @@ Does not own: kernels (see `build`) or expected values (see the `cases_*` module
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import importlib.util
 import os
+import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -25,6 +28,16 @@ import pytest
 Array = np.ndarray[Any, Any]
 ILLEGAL_ADDRESS, LAUNCH_FAILURE, TIME_OUT, NO_BINARY, INVALID_IMAGE = 700, 719, 702, 209, 200
 HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE = 1, 2, 3
+
+
+def bundle(*entries: tuple[str, bytes]) -> bytes:
+    """Code objects in the container that hipcc writes."""
+    at = 32 + sum(24 + len(name) for name, _ in entries)
+    head, body = b"__CLANG_OFFLOAD_BUNDLE__" + struct.pack("<Q", len(entries)), b""
+    for name, data in entries:
+        head += struct.pack("<3Q", at + len(body), len(data), len(name)) + name.encode()
+        body += data
+    return head + body
 
 
 class HipError(Exception):
@@ -129,6 +142,7 @@ def library_path() -> str:
 @cache
 def _opened(process: int) -> Hip:
     folder = Path(tempfile.mkdtemp(prefix="rdna4sim-report-"))
+    atexit.register(lambda: os.getpid() == process and shutil.rmtree(folder, ignore_errors=True))
     return Hip(library_path(), folder / "report.txt")
 
 

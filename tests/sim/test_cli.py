@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import resource
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -15,8 +16,10 @@ import numpy as np
 import pytest
 
 from rdna4sim.cli import main
+from rdna4sim.elf import CodeObject
 from tests.sim.build import code_object, compile_source
 from tests.sim.elf import functions
+from tests.sim.hip import bundle
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = """#include "gfx.h"
@@ -142,6 +145,73 @@ def test_an_unknown_instruction_is_listed_and_counted(
     assert done.returncode == 1 and done.stderr.count("\n") == 1 and "0xffffffff" in done.stderr
 
 
+def test_info_names_the_instruction_that_cannot_be_run(
+    files: dict[str, str], tmp_path: Path, capsysbinary: Captured
+) -> None:
+    image = bytearray(Path(files["scale"]).read_bytes())
+    at = image.index(0xBFB00000.to_bytes(4, "little"))
+    image[at : at + 4] = 0xBF900000.to_bytes(4, "little")  # s_trap, which there is nobody to handle
+    path = tmp_path / "trap.hsaco"
+    path.write_bytes(image)
+    assert main(["disasm", str(path)]) == 0
+    place = re.search(r"\ts_trap .*// 0*([0-9A-F]+):", capsysbinary.readouterr().out.decode())
+    assert place
+    assert main(["info", str(path)]) == 0
+    said = capsysbinary.readouterr().out.decode()
+    assert re.search(rf"^  cannot run +s_trap at 0x{place[1].lower()} is not translated$", said, re.M)
+    for name in ("scale", "norm", "values"):
+        assert main(["info", files[name], "--json"]) == 0
+        assert {k["refused"] for k in json.loads(capsysbinary.readouterr().out)["kernels"]} == {""}
+
+
+def test_bundles_are_opened(files: dict[str, str], tmp_path: Path, capsysbinary: Captured) -> None:
+    image = Path(files["scale"]).read_bytes()
+    path = tmp_path / "bundle"
+    path.write_bytes(bundle(("host-x86_64--", b""), ("hipv4-amdgcn-amd-amdhsa--gfx1201:xnack-", image)))
+    outputs = []
+    for file in (files["scale"], str(path)):
+        assert main(["info", file]) == 0 and main(["disasm", file]) == 0
+        outputs.append(capsysbinary.readouterr().out.decode().replace(file, ""))
+    assert outputs[0] == outputs[1]
+    done = run("run", str(path), "--block", "64", "iota:f32:64", "zeros:f32:64=>-", "f32:2", "u32:64")
+    assert "0.0 2.0 4.0" in done.stdout, done.stderr
+
+
+def test_help_names_every_option_of_the_environment(capsysbinary: Captured) -> None:
+    assert main(["--help"]) == 0
+    text = capsysbinary.readouterr().out.decode()
+    known = set(re.findall(r'"(RDNA4SIM_\w+)"', (ROOT / "rdna4sim" / "hip" / "settings.c").read_text()))
+    assert len(known) == 9 and known == set(re.findall(r"RDNA4SIM_\w+", text))
+
+
+def test_a_report_is_not_claimed_to_be_where_it_is_not(files: dict[str, str], tmp_path: Path) -> None:
+    words = ("run", files["scale"], "--block", "64", "zeros:f32:4", "zeros:f32:4", "f32:1", "u32:64")
+    good, lost = tmp_path / "report.txt", "/dev/full"
+    done = run(*words, env={**os.environ, "RDNA4SIM_REPORT": str(good)})
+    assert done.stderr.endswith(f"(700); the report is in {good}\n") and "global read" in good.read_text()
+    done = run(*words, env={**os.environ, "RDNA4SIM_REPORT": lost})
+    assert done.returncode == 1 and done.stderr.endswith("hipErrorIllegalAddress (700)\n"), done.stderr
+
+
+@pytest.mark.parametrize("program", ["/bin/true", "/bin/false", "/bin/echo", "/no/python"])
+def test_what_is_no_python_is_named(program: str, files: dict[str, str]) -> None:
+    words = ("run", files["scale"], "--block", "64", *GOOD)
+    done = run(*words, env={**os.environ, "RDNA4SIM_PYTHON": program})
+    assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
+    assert program in done.stderr and "RDNA4SIM_PYTHON names the Python that has rdna4sim" in done.stderr
+
+
+def test_few_addresses_are_enough_or_named(files: dict[str, str]) -> None:
+    def limited(*words: str) -> subprocess.CompletedProcess[str]:
+        half = 16 << 30
+        return run(*words, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (half, half)))
+
+    words = ("run", files["scale"], "--block", "64")
+    assert limited(*words, *GOOD).returncode == 0
+    done = limited(*words, "zeros:f32:2000000000", *GOOD[1:])
+    assert done.returncode == 1 and "could be reserved: see ulimit -v" in done.stderr, done.stderr
+
+
 def test_run_computes_and_saves(files: dict[str, str], tmp_path: Path) -> None:
     x = np.random.default_rng(1).standard_normal((10, 10)).astype(np.float32)
     np.save(tmp_path / "x.npy", np.asfortranarray(x))
@@ -221,6 +291,22 @@ WRONG = [
     ([".npy", *GOOD[1:]], ".npy: Is a directory"),
     (["zeros:f32:64=>-", "zeros:f32:64=>no/such/folder.npy", *GOOD[2:]], "no/such/folder.npy: No such file"),
     ([*GOOD[:1], "zeros:f32:64=>.", *GOOD[2:]], ".: Is a directory"),
+    (["zeros:f32:" + "9" * 5000, *GOOD[1:]], "a buffer has 1 to 8589934592 elements"),
+    (["random:f32:64:" + "9" * 5000, *GOOD[1:]], "a seed has at most"),
+    (["zeros:f32:5000000000", "zeros:f32:5000000000", *GOOD[2:]], "the card has 34359738368"),
+    (["iota:f16:100000", *GOOD[1:]], "f16 goes to 65504"),
+    (["iota:u8:1000", *GOOD[1:]], "u8 goes to 255"),
+    ([*GOOD[:2], "f32:1e300", "u32:64"], "f32 goes from -3.4028234663852886e+38 to 3.4028234663852886e+38"),
+    ([*GOOD[:2], "f64:1e999", "u32:64"], "f64 goes from"),
+    ([*GOOD[:2], "f32:2", "u32:" + "9" * 5000], "is no whole number"),
+    (["zeros:f32:64=>a.npy", "zeros:f32:64=>./a.npy", *GOOD[2:]], "arguments 0 and 1 would go to the same file"),
+    (["fifo.npy", *GOOD[1:]], "rdna4sim: fifo.npy: a pipe, socket or device"),
+    (["zeros:f32:64=>fifo.npy", *GOOD[1:]], "fifo.npy: a pipe, socket or device"),
+    (["zeros:f32:64=>/dev/full", *GOOD[1:]], "/dev/full: a pipe, socket or device"),
+    (["--grid", "1,65537", *GOOD], "numbers from 1 to 2147483647 (X) and 65536 (Y, Z)"),
+    (["--grid", "2147483647", *GOOD], "2147483647 workgroups, a launch has at most 1073741824"),
+    (["--grid", "1000000000", *GOOD], "at most 4294967295 threads along each axis"),
+    (["--grid", "100000", "--cooperative", *GOOD], "at most 1024 at once of 64 threads"),
     (["--block", "0", *GOOD], "'0' is not X, X,Y or X,Y,Z"),
     (["--block", "1,2,3,4", *GOOD], "'1,2,3,4' is not X"),
     (["--block", "65", *GOOD], "65 threads a workgroup, it is built for 64"),
@@ -243,6 +329,7 @@ def test_a_wrong_command_line_of_run_is_one_line(
     np.save(tmp_path / "empty.npy", np.zeros(0, np.float32))
     np.save(tmp_path / "words.npy", np.array(["one"]))
     (tmp_path / ".npy").mkdir()
+    os.mkfifo(tmp_path / "fifo.npy")
     before = sorted(tmp_path.iterdir())
     assert said in fails(["run", files["scale"], "--block", "64", *words], capsysbinary)
     assert sorted(tmp_path.iterdir()) == before
@@ -262,6 +349,11 @@ def test_a_file_that_is_no_code_object_is_one_line(
     bad = {
         "empty": (b"", "not an ELF file"),
         "text": (b"#!/bin/sh\n" * 99, "not an ELF file"),
+        "object": (image[:16] + b"\1" + image[17:], "not linked: ld.lld -shared"),
+        "compressed": (b"CCOB" + bytes(99), "unpack it with clang-offload-bundler"),
+        "other": (bundle(("hipv4-amdgcn-amd-amdhsa--gfx1100", image)), "without a code object for gfx1201"),
+        "short": (bundle(("hipv4-amdgcn-amd-amdhsa--gfx1201", image))[:500], "a bundle that is cut short"),
+        "shorter": (bundle(("hipv4-amdgcn-amd-amdhsa--gfx1201", image))[:40], "a bundle that is cut short"),
         "cut": (image[: len(image) // 2], "cut short"),
         "processor": (image[:48] + b"\x4c" + image[49:], "expected gfx1201"),
         "machine": (image[:18] + b"\x3e\0" + image[20:], "expected 224 (AMD GPU)"),
@@ -272,6 +364,8 @@ def test_a_file_that_is_no_code_object_is_one_line(
         path.write_bytes(data)
         line = fails([command, str(path), *tail], capsysbinary)
         assert str(path) in line and said in line
+    os.mkfifo(tmp_path / "pipe")
+    assert "pipe, socket or device" in fails([command, str(tmp_path / "pipe"), *tail], capsysbinary)
     assert "No such file" in fails([command, str(tmp_path / "missing\n"), *tail], capsysbinary)
     assert "Is a directory" in fails([command, str(tmp_path), *tail], capsysbinary)
     assert "Missing argument 'FILE'" in fails([command], capsysbinary)
@@ -314,6 +408,13 @@ def test_a_full_disk_is_one_line(files: dict[str, str]) -> None:
     assert (done.returncode, done.stderr) == (1, "rdna4sim: cannot write to stdout: No space left on device\n")
 
 
+def test_the_readmes_declaration_of_lds_is_one() -> None:
+    (line,) = re.findall(r"`(static __attribute__.*;)`", (ROOT / "rdna4sim" / "README.md").read_text())
+    kernel = "KERNEL(64) flip(f32 *x) { u32 i = thread(); a[i] = x[i]; barrier(); x[i] = a[63 - i]; }\n"
+    image = compile_source(f'#include "gfx.h"\n{line}\n{kernel}')
+    assert [kernel.lds_bytes for kernel in CodeObject(image).kernels] == [1024]
+
+
 def test_the_readmes_example_does_what_it_says(tmp_path: Path) -> None:
     text = (ROOT / "rdna4sim" / "README.md").read_text().split("## The parts")[0]
     source = re.search(r"^```c\n(.*?)^```", text, re.M | re.S)
@@ -328,7 +429,7 @@ def test_the_readmes_example_does_what_it_says(tmp_path: Path) -> None:
     assert done.returncode == 1
 
     def plain(line: str) -> str:
-        return re.sub(r"\d\.\d{6} s|0x7f[0-9a-f]+", "N", line)
+        return re.sub(r"\d\.\d{6} s|0x7[ef][0-9a-f]{10}", "N", line)
 
     said = {plain(line) for line in (done.stdout + done.stderr).splitlines()}
     assert [line for line in shown if line and line not in commands and plain(line) not in said] == []

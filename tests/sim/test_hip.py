@@ -23,7 +23,7 @@ from tinygrad.runtime.autogen import hip as header
 from tests.sim.build import code_object, compile_source
 from tests.sim.elf import symbols
 from tests.sim.exact import U32, U64
-from tests.sim.hip import Hip, library_path, simulator
+from tests.sim.hip import Hip, bundle, library_path, simulator
 from tests.sim.tiny import tiny
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -492,22 +492,18 @@ def test_modules(hip: Hip, tmp_path: Path) -> None:
     new(hip, "hipModuleLoadDataEx", image(), 0, None, None)
 
 
-def bundle(*entries: tuple[str, bytes]) -> bytes:
-    """Code objects in the container that hipcc writes."""
-    at = 32 + sum(24 + len(name) for name, _ in entries)
-    head, body = b"__CLANG_OFFLOAD_BUNDLE__" + struct.pack("<Q", len(entries)), b""
-    for name, data in entries:
-        head += struct.pack("<3Q", at + len(body), len(data), len(name)) + name.encode()
-        body += data
-    return head + body
-
-
 def test_bundles(hip: Hip) -> None:
     host, other = ("host-x86_64-unknown-linux--", b""), ("hipv4-amdgcn-amd-amdhsa--gfx1200", b"\x7fELF nothing")
     ours = ("hipv4-amdgcn-amd-amdhsa--gfx1201", image())
     assert hip.kernel(bundle(host, other, ours), "scaled")
     module = c_void_p()
     assert hip.raw("hipModuleLoadData", byref(module), bundle(host, other)) == NO_BINARY
+    for image_, said in (
+        (b"CCOB" + bytes(99), "unpack it with clang-offload-bundler"),
+        (image()[:16] + b"\1" + image()[17:], "not linked: ld.lld -shared"),
+    ):
+        assert hip.raw("hipModuleLoadData", byref(module), image_) == IMAGE
+        assert said in hip.report.read_text().splitlines()[-1]
     for damaged in (b"__CLANG_OFFLOAD_BUNDLE__" + b"\xff" * 64, bundle(("x-gfx1201", b"short"))):
         assert hip.raw("hipModuleLoadData", byref(module), damaged + bytes(64)) == IMAGE
 
