@@ -85,9 +85,10 @@ class Host:
 
     def __init__(self, library: Path) -> None:
         self.report = os.memfd_create("rdna4sim-report")
-        self.named = report_file(f"/proc/self/fd/{self.report}")
-        self.before = self.named_bytes()
         self.lib = ctypes.CDLL(str(library))
+        with report_file(f"/proc/self/fd/{self.report}") as self.named:
+            self.lib.hipDeviceReset()  # reads the options
+        self.before = self.named_bytes()
         self.lib.hipGetErrorName.restype = ctypes.c_char_p
 
     def named_bytes(self) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import pwd
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from .errors import SimError
@@ -36,9 +38,15 @@ def compiler_environment(folder: Path) -> dict[str, str]:
     return {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(folder / "zig"), "ZIG_LOCAL_CACHE_DIR": str(folder / "zig")}
 
 
-def report_file(otherwise: str) -> str:
-    """RDNA4SIM_REPORT if it is set; else it is set to `otherwise` for the stand-in, and nothing is returned."""
+@contextmanager
+def report_file(otherwise: str) -> Iterator[str]:
+    """RDNA4SIM_REPORT if it is set; else nothing, and it is `otherwise` for the stand-in as long as this lasts."""
     named = os.environ.get("RDNA4SIM_REPORT", "")
-    if not named:
-        os.environ["RDNA4SIM_REPORT"] = otherwise
-    return named
+    if named:
+        yield named
+        return
+    os.environ["RDNA4SIM_REPORT"] = otherwise
+    try:
+        yield ""
+    finally:
+        del os.environ["RDNA4SIM_REPORT"]
