@@ -257,8 +257,8 @@ def end_fault(address: int) -> str:
 
 
 def kernel_or_reason(code: CodeObject, kernel: Kernel, index: int, variant: Variant) -> tuple[list[str], int, str]:
-    """As kernel_function, and an empty reason; or a function that is never called, and why the kernel cannot be run: one
-    instruction that is not translated must not keep the file's other kernels from running."""
+    """As kernel_function, and an empty reason; or a function that is never called, and why the kernel cannot be run:
+    one instruction that is not translated must not keep the file's other kernels from running."""
     try:
         return *kernel_function(code, kernel, index, variant), ""
     except Unsupported as e:

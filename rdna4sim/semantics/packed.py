@@ -133,8 +133,7 @@ def pair_source(body: Body, number: int, bf16: bool) -> str:
 
 
 def dot2_wide(body: Body, inst: Inst) -> None:
-    """v_dot2_f32_*: each product takes the halves that opsel (first) and opsel_hi (second) name, neg and neg_hi are their
-    signs."""
+    """v_dot2_f32_*: the products take the halves that opsel (first) and opsel_hi (second) name; neg, neg_hi: signs."""
     f = inst.f
     bf16 = inst.name.endswith("bf16")
     # The compiler negates an f32 addend with both bits; what neg_hi alone does to it is not published.
@@ -198,6 +197,17 @@ def dot(body: Body, inst: Inst) -> bool:
     return True
 
 
+def splat(body: Body, number: int, bf16: bool) -> str:
+    """A constant matrix of f16 or bf16: both halves of each register hold it."""
+    if number in FLOATS:
+        bits = float_bits(FLOATS[number], "f") >> 16 if bf16 else float_bits(FLOATS[number], "h")
+    elif number == 128:
+        bits = 0
+    else:
+        raise body.refuse("matrix operands stand in VGPRs or are float constants")
+    return f"SP({bits << 16 | bits:#x}u)"
+
+
 def matrix(body: Body, inst: Inst) -> bool:
     f, name = inst.f, inst.name
     if name in WMMA_F32:
@@ -224,6 +234,8 @@ def matrix(body: Body, inst: Inst) -> bool:
         number = f[key]
         for i in range(count):
             text = body.v(number - 256 + i) if number >= 256 else body.vector(number, "f" if number in FLOATS else "u")
+            if name in WMMA_16 and number < 256:
+                text = splat(body, number, "bf16" in name)
             if number == LITERAL or 0 <= number < 128:
                 raise body.refuse("matrix operands stand in VGPRs or are inline constants")
             body.line(f"{letter}[{i}] = (V){text}{flips[letter]};")

@@ -165,8 +165,9 @@ NO_EFFECT = {
 }  # fmt: skip
 
 
-# Hardware registers that s_getreg reads. Of STATE_PRIV (4) SCC, bit 9, is modelled; allocations (5, 6), exceptions (17,
-# 18), trap control (19), the scratch base (20, 21) and places on the card (24) are 0. HW_ID1 (23) has the wave's number.
+# Hardware registers that s_getreg reads. Of STATE_PRIV (4) SCC, bit 9, is modelled; STATUS (2), allocations (5, 6),
+# exceptions (17, 18), trap control (19), the scratch base (20, 21) and places on the card (24) are 0. HW_ID1 (23) has
+# the wave's number.
 HARDWARE = {1: "0xf0u", 2: "0u", 4: "(scc << 9)", 23: "w->id", 29: "(u32)w->rt->clock(w)",
             30: "(u32)(w->rt->clock(w) >> 32)"}  # fmt: skip
 HARDWARE |= dict.fromkeys((5, 6, 17, 18, 19, 20, 21, 24), "0u")

@@ -122,10 +122,14 @@ def matrices() -> Iterator[Snippet]:
     forms = [([1, 0, 0], [0, 0, 0]), ([0, 1, 0], [1, 0, 0]), ([0, 0, 1], [0, 0, 0]), ([0, 0, 0], [0, 0, 1])]
     forms += [([1, 0, 0], [1, 0, 0]), ([0, 1, 1], [0, 1, 1])]
     kinds = [("f32", "f16", "halves"), ("f32", "bf16", "number"), ("f16", "f16", "halves"), ("bf16", "bf16", "number")]
-    for (out, name, pool), (low, high) in ((k, f) for k in kinds for f in forms):
+    # The last form has the constant 4.0 for C.
+    for (out, name, pool), (low, high) in ((k, f) for k in kinds for f in (*forms, ([0, 0, 0], None))):
         bf16 = name == "bf16"
+        four, high = high is None, high or [0, 0, 0]
 
-        def product(i: Inputs, out: str = out, bf16: bool = bf16, low: Any = low, high: Any = high) -> dict[str, Array]:
+        def product(
+            i: Inputs, out: str = out, bf16: bool = bf16, low: Any = low, high: Any = high, four: bool = four
+        ) -> dict[str, Array]:
             words = np.stack([w for r in (i.a, i.b, i.c, i.d) for w in (r & LOW, r >> U64(32))])
             tiles = [_tile(words[4 * k : 4 * k + 4], bf16).astype(F64) for k in range(2)]
             signs = [np.where(np.arange(16) % 2, 1 - 2 * high[k], 1 - 2 * low[k]) for k in range(2)]
@@ -139,7 +143,7 @@ def matrices() -> Iterator[Snippet]:
                 add = typed(words, "f32")
             else:
                 add = _value(words[np.arange(8) // 2] >> U64(16) * (np.arange(8) % 2).astype(U64)[:, None, None], bf16)
-            add = np.abs(add) if high[2] else add
+            add = np.full(add.shape, 4, F32) if four else np.abs(add) if high[2] else add
             total = total + (-add if low[2] else add).astype(F64)
             if out == "f32":
                 bits = total.astype(F32).view(U32).astype(U64)
@@ -149,7 +153,8 @@ def matrices() -> Iterator[Snippet]:
             return put64(i, pairs[1] | pairs[3] << U64(32))
 
         count, picks = (8, (1, 6)) if out == "f32" else (4, (1, 3))
-        text = f"v_wmma_{out}_16x16x16_{name} v[40:{39 + count}], v[30:33], v[34:37], v[30:{29 + count}]"
+        c = "4.0" if four else f"v[30:{29 + count}]"
+        text = f"v_wmma_{out}_16x16x16_{name} v[40:{39 + count}], v[30:33], v[34:37], {c}"
         text += f" neg_lo:{low} neg_hi:{high}; s_nop 0"
         text += "".join(f"; v_mov_b32 v{20 + k}, v{40 + n}" for k, n in enumerate(picks))
         yield Snippet(text, pool, product, _same_pair(out))

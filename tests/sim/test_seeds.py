@@ -1,5 +1,5 @@
-"""What the hardware leaves open differs from seed to seed: contents of LDS, scratch and registers that nobody wrote, the
-order of waves and workgroups. And bounds, to the byte."""
+"""What the hardware leaves open differs from seed to seed: contents of LDS, scratch and registers that nobody wrote,
+the order of waves and workgroups. And bounds, to the byte."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ PRIVATE = ".private_segment_fixed_size: "
 ORDER = """
 #include "gfx.h"
 KERNEL(128) order(u32 *ticket, u32 *groups, u32 *waves) {
-    if (lane() == 0) waves[group() * 4 + wave()] = __scoped_atomic_fetch_add(ticket + 1 + group(), 1, __ATOMIC_RELAXED, DEVICE);
-    if (lane() == 0 && waves[group() * 4 + wave()] == 0)
-        groups[group()] = __scoped_atomic_fetch_add(ticket, 1, __ATOMIC_RELAXED, DEVICE);
+    if (lane() != 0) return;
+    u32 mine = __scoped_atomic_fetch_add(ticket + 1 + group(), 1, __ATOMIC_RELAXED, DEVICE);
+    waves[group() * 4 + wave()] = mine;
+    if (mine == 0) groups[group()] = __scoped_atomic_fetch_add(ticket, 1, __ATOMIC_RELAXED, DEVICE);
 }
 KERNEL(128) barriers(u32 *out) {
     for (u32 i = 0; i < 3; i++) {
@@ -37,8 +38,8 @@ KERNEL(128) barriers(u32 *out) {
 
 
 def assembled(bodies: dict[str, str]) -> bytes:
-    """A code object with a kernel for each body: s[4:5] its first argument, s8 and s10 the third and fourth, v0 the lane;
-    64 bytes of scratch a lane, 4096 of LDS."""
+    """A code object with a kernel for each body: s[4:5] its first argument, s8 and s10 the third and fourth, v0 the
+    lane; 64 bytes of scratch a lane, 4096 of LDS."""
     load = "  s_load_b256 s[4:11], s[0:1], 0x0\n  v_and_b32 v0, 0x3ff, v0\n  s_wait_kmcnt 0\n"
     text = HEAD
     for name, body in bodies.items():
