@@ -447,7 +447,9 @@ def functions(code: CodeObject) -> list[Symbol]:
     found: dict[int, Symbol] = {}
     for symbol in code.symbols:
         if symbol.kind == STT_FUNC and symbol.section:
-            found.setdefault(symbol.address, symbol)
+            # An empty function stands where the next one does: that one is meant.
+            if symbol.address not in found or (symbol.size and not found[symbol.address].size):
+                found[symbol.address] = symbol
     ordered = [found[address] for address in sorted(found)]
     for i, symbol in enumerate(ordered):
         if not symbol.size:

@@ -89,7 +89,11 @@ static void on_signal(Wave *w) {
     barrier_passes(h->group);
 }
 static u64 on_clock(Wave *w) { return w->instructions; }
-const Runtime runtime = {.yield = on_yield, .fault = on_fault, .locate = on_locate, .signal = on_signal, .clock = on_clock,
+static u32 on_barrier_state(Wave *w) {
+    const Group *g = ((HostWave *)w->host)->group;
+    return 1u | (g->members & 127) << 4 | (g->arrived & 127) << 16;
+}
+const Runtime runtime = {.yield = on_yield, .fault = on_fault, .locate = on_locate, .signal = on_signal, .clock = on_clock, .barrier_state = on_barrier_state,
     .weak_load = weak_load, .weak_store = weak_store, .weak_atomic = weak_atomic, .weak_after_atomic = weak_after_atomic,
     .weak_defer = weak_defer, .weak_lds_defer = weak_lds_defer, .weak_lds_note = weak_lds_note, .weak_lds_store = weak_lds_store, .weak_lds_drain = weak_lds_drain, .weak_pending = weak_pending, .weak_wait = weak_wait,
     .weak_inv = weak_inv, .weak_wb = weak_wb};

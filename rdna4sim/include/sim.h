@@ -16,7 +16,7 @@ typedef int i32;
 typedef long long i64;
 
 #define LANES 32
-#define ABI_VERSION 3
+#define ABI_VERSION 4
 
 /* Vectors over the lanes of a wave. V is what a VGPR holds; the others are ways to look at it. */
 #define LANE_VECTOR __attribute__((ext_vector_type(LANES)))
@@ -53,6 +53,8 @@ typedef struct {
     int (*locate)(Wave *w, Site *site, u64 address, u64 bytes);
     void (*signal)(Wave *w);
     u64 (*clock)(Wave *w);
+    /* Bit 0: there is a barrier; bits 4 to 10: waves that take part; bits 16 to 22: those that have signalled. */
+    u32 (*barrier_state)(Wave *w);
     /* Weak memory mode. Addresses of inactive lanes are not looked at. */
     void (*weak_load)(Wave *w, u32 exec, const u64 *address, u32 bytes, u32 scope, u32 pc, u8 *out);
     void (*weak_store)(Wave *w, u32 exec, const u64 *address, u32 bytes, u32 scope, u32 pc, const u8 *data);

@@ -247,6 +247,22 @@ INLINE VI dot8(V a, V b, int sa, int sb) {
     }
     return r;
 }
+/* Sum of absolute differences of four bytes; masked: those of b that are 0 do not count. */
+INLINE V sad_bytes(V a, V b, int masked) {
+    V r = SP(0);
+    for (int i = 0; i < 4; i++) {
+        V x = a >> (8 * i) & 255, y = b >> (8 * i) & 255, t = MAX_V(x, y) - MIN_V(x, y);
+        r += masked ? pick((VI)(y != 0), t, SP(0)) : t;
+    }
+    return r;
+}
+/* The four windows of four bytes that begin at the first four bytes of a, against b; sums of 16 bits on top of c's. */
+INLINE VQ qsad_pk(VQ a, V b, VQ c, int masked) {
+    VQ r = SPQ(0);
+    for (int i = 0; i < 4; i++)
+        r |= CVT(low_v(c >> (16 * i)) + sad_bytes(low_v(a >> (8 * i)), b, masked) & 0xffff, VQ) << (16 * i);
+    return r;
+}
 /* What v_div_scale, v_frexp and v_ldexp need of a number's exponent. */
 INLINE V exponent_f(VF x) { return (V)x >> 23 & 0xff; }
 OUTLINE float ldexp_f1(float x, i32 e) { return __builtin_ldexpf(x, e); }

@@ -233,6 +233,35 @@ INLINE VF dot2_f16(V a, V b, VF c) {
     return r + CVT((VH)hi16(a), VF) * CVT((VH)hi16(b), VF);
 }
 INLINE VF dot2_bf16(V a, V b, VF c) { return c + bf16_lo(a) * bf16_lo(b) + bf16_hi(a) * bf16_hi(b); }
+/* What precision the sum has before the last rounding is not published; here f32. */
+INLINE VH dot2_f16_f16(V a, V b, VH c) { return CVT(dot2_f16(a, b, CVT(c, VF)), VH); }
+OUTLINE VS dot2_bf16_bf16(V a, V b, VS c) {
+    VF s = dot2_bf16(a, b, (VF)(CVT(c, V) << 16));
+    VS r;
+    for (int l = 0; l < LANES; l++) r[l] = (u16)f32_to_bf16(s[l]);
+    return r;
+}
+/* Stochastic rounding: random bits are added to the mantissa, which wraps around; then to nearest even. NaN and infinity stay. */
+OUTLINE V cvt_sr_small(VF a, V random, int bf8) {
+    V r;
+    for (int l = 0; l < LANES; l++) {
+        u32 x = of_f(a[l]);
+        if ((x >> 23 & 255) != 255) x = (x & 0xff800000u) | (x + (random[l] >> (bf8 ? 11 : 12)) & 0x7fffff);
+        r[l] = bf8 ? f32_to_small(as_f(x), 2, 15, 1) : f32_to_small(as_f(x), 3, 7, 0);
+    }
+    return r;
+}
+/* Face of a cube (id), coordinates on it (sc, tc) and twice the major axis (ma) of the vector a, b, c. */
+#define CUBE_Z(a, b, c) ((VI)(abs_f(c) >= abs_f(a)) & (VI)(abs_f(c) >= abs_f(b)))
+#define CUBE_Y(a, b) ((VI)(abs_f(b) >= abs_f(a)))
+INLINE VF cube_pick(VF a, VF b, VF c, VF x, VF y, VF z) { return pick_f(CUBE_Z(a, b, c), z, pick_f(CUBE_Y(a, b), y, x)); }
+INLINE VF minus_if(VF test, VF below, VF other) { return pick_f((VI)(test < 0.0f), below, other); }
+INLINE VF cube_id(VF a, VF b, VF c) {
+    return cube_pick(a, b, c, minus_if(a, (VF)1.0f, (VF)0.0f), minus_if(b, (VF)3.0f, (VF)2.0f), minus_if(c, (VF)5.0f, (VF)4.0f));
+}
+INLINE VF cube_sc(VF a, VF b, VF c) { return cube_pick(a, b, c, minus_if(a, c, neg_f(c)), a, minus_if(c, neg_f(a), a)); }
+INLINE VF cube_tc(VF a, VF b, VF c) { return cube_pick(a, b, c, neg_f(b), minus_if(b, neg_f(c), c), neg_f(b)); }
+INLINE VF cube_ma(VF a, VF b, VF c) { return cube_pick(a, b, c, a, b, c) * 2.0f; }
 OUTLINE VF dot4_small(V a, V b, VF c, int bf8_a, int bf8_b) {
     VF r = c;
     for (int i = 0; i < 4; i++) r += unpack_small(a >> (8 * i), bf8_a) * unpack_small(b >> (8 * i), bf8_b);

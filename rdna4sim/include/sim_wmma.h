@@ -31,6 +31,7 @@ OUTLINE void wmma_products(const V *a, const V *b, int format_a, int format_b, d
             out[row * 16 + column] = s;
         }
 }
+INLINE u32 sign_changed(u32 x, u32 sign, int flip, int absolute) { return (absolute ? x & ~sign : x) ^ (flip ? sign : 0); }
 /* flip and absolute are the sign modifiers of C. */
 OUTLINE void wmma_f32(const V *a, const V *b, const V *c, V *d, int format_a, int format_b, int flip, int absolute) {
     double p[256];
@@ -39,19 +40,18 @@ OUTLINE void wmma_f32(const V *a, const V *b, const V *c, V *d, int format_a, in
     for (int j = 0; j < 8; j++)
         for (int l = 0; l < LANES; l++) {
             float x = as_f(c[j][l]);
-            if (absolute && x < 0) x = -x;
-            if (flip) x = -x;
+            x = as_f(sign_changed(of_f(x), 0x80000000u, flip, absolute));
             out[j][l] = of_f((float)((double)x + p[(j + 8 * (l >> 4)) * 16 + (l & 15)]));
         }
     for (int j = 0; j < 8; j++) d[j] = out[j];
 }
-OUTLINE void wmma_16(const V *a, const V *b, const V *c, V *d, int format) {
+OUTLINE void wmma_16(const V *a, const V *b, const V *c, V *d, int format, int flip, int absolute) {
     double p[256];
     V out[4];
     wmma_products(a, b, format, format, p);
     for (int j = 0; j < 8; j++)
         for (int l = 0; l < LANES; l++) {
-            u32 old = c[j / 2][l] >> 16 * (j & 1) & 0xffff;
+            u32 old = sign_changed(c[j / 2][l] >> 16 * (j & 1) & 0xffff, 0x8000, flip, absolute);
             double s = p[(j + 8 * (l >> 4)) * 16 + (l & 15)] + (format == WMMA_F16 ? (double)as_h(old) : (double)as_f(old << 16));
             u32 bits = format == WMMA_F16 ? of_h((_Float16)s) : f32_to_bf16((float)s);
             out[j / 2][l] = j & 1 ? out[j / 2][l] | bits << 16 : bits;

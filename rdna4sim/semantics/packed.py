@@ -118,11 +118,56 @@ def mixed(body: Body, inst: Inst) -> None:
         body.line("d = clamp_f(d);" if f["clamp"] else "")
         body.write_vector(f["vdst"], "f", "d")
     else:
-        # One rounding from the exact sum to f16: through f64, where the sum of these is exact or rounds harmlessly.
-        body.line("VH h = CVT(fma_d(CVT(a, VD), CVT(b, VD), CVT(c, VD)), VH);")
+        # Two roundings, as published: the fma to f32, its result to f16.
+        body.line("VH h = CVT(d, VH);")
         body.line("h = clamp_h(h);" if f["clamp"] else "")
         body.write_vector(f["vdst"], "h", "h", "exec", inst.name == "v_fma_mixhi_f16")
     body.line("}")
+
+
+def pair_source(body: Body, number: int, bf16: bool) -> str:
+    """A 32-bit operand that holds two f16 or bf16. A float constant stands in the lower one."""
+    if bf16 and number in FLOATS:
+        return f"SP({float_bits(FLOATS[number], 'f') >> 16:#x}u)"
+    return packed_source(body, number, "h")
+
+
+def dot2_wide(body: Body, inst: Inst) -> None:
+    """v_dot2_f32_*: the products take the halves that opsel (first) and opsel_hi (second) name; neg, neg_hi: signs."""
+    f = inst.f
+    bf16 = inst.name.endswith("bf16")
+    # The compiler negates an f32 addend with both bits; what neg_hi alone does to it is not published.
+    if f["opsel"] & 4 or (f["neg_hi"] & 4 and not f["neg"] & 4):
+        raise body.refuse("these modifiers of the addend are not translated")
+    high_bits = f["opsel_hi"] | f["opsel_hi2"] << 2
+    body.line("{")
+    for i, name in enumerate("ab"):
+        body.line(f"V {name} = {pair_source(body, f[f'src{i}'], bf16)};")
+        lo, hi = (f"{'hi' if select >> i & 1 else 'lo'}16({name})" for select in (f["opsel"], high_bits))
+        signs = (f["neg"] >> i & 1) << 15 | (f["neg_hi"] >> i & 1) << 31
+        body.line(f"{name} = pack16({lo}, {hi}) ^ {signs:#x}u;")
+    c = body.vector(f["src2"], "f")
+    body.line(f"VF d = dot2_{'bf16' if bf16 else 'f16'}(a, b, {f'neg_f({c})' if f['neg'] & 4 else c});")
+    body.write_vector(f["vdst"], "f", "clamp_f(d)" if f["clamp"] else "d")
+    body.line("}")
+
+
+def dot2_narrow(body: Body, inst: Inst) -> None:
+    """v_dot2_f16_f16 and v_dot2_bf16_bf16 (VOP3): opsel says which half of src2 is added and which half is written."""
+    f = inst.f
+    bf16 = inst.name.endswith("bf16")
+    if f["opsel"] & 3 or (f["neg"] | f["abs"]) & (7 if bf16 else 3) or f["omod"] or f["clamp"] or inst.dpp is not None:
+        raise body.refuse("these modifiers are not translated")
+    a, b = (pair_source(body, f[key], bf16) for key in ("src0", "src1"))
+    number, high = f["src2"], bool(f["opsel"] & 4)
+    if bf16 and number in FLOATS:
+        c = f"SPS({float_bits(FLOATS[number], 'f') >> 16:#x})"
+    else:
+        c = body.vector(number, "w" if bf16 else "h", high)
+    c = f"abs_h({c})" if f["abs"] & 4 else c
+    c = f"neg_h({c})" if f["neg"] & 4 else c
+    text = f"dot2_{'bf16_bf16' if bf16 else 'f16_f16'}({a}, {b}, {c})"
+    body.write_vector(f["vdst"], "w" if bf16 else "h", text, "exec", bool(f["opsel"] & 8))
 
 
 def dot(body: Body, inst: Inst) -> bool:
@@ -141,10 +186,7 @@ def dot(body: Body, inst: Inst) -> bool:
             f["vdst"], "u", f"__builtin_elementwise_add_sat({text}, {c})" if f["clamp"] else f"{text} + {c}"
         )
     elif name in ("v_dot2_f32_f16", "v_dot2_f32_bf16"):
-        if f["neg"] | f["neg_hi"] | f["opsel"] or (f["opsel_hi"] | f["opsel_hi2"] << 2) & 3 != 3:
-            raise body.refuse("modifiers on this instruction are not translated")
-        text = f"{'dot2_bf16' if name.endswith('bf16') else 'dot2_f16'}({a}, {b}, {body.vector(f['src2'], 'f')})"
-        body.write_vector(f["vdst"], "f", f"clamp_f({text})" if f["clamp"] else text)
+        dot2_wide(body, inst)
     elif name in SMALL_DOT:
         kinds = SMALL_DOT[name]
         body.write_vector(
@@ -155,31 +197,48 @@ def dot(body: Body, inst: Inst) -> bool:
     return True
 
 
+def splat(body: Body, number: int, bf16: bool) -> str:
+    """A constant matrix of f16 or bf16: both halves of each register hold it."""
+    if number in FLOATS:
+        bits = float_bits(FLOATS[number], "f") >> 16 if bf16 else float_bits(FLOATS[number], "h")
+    elif number == 128:
+        bits = 0
+    else:
+        raise body.refuse("matrix operands stand in VGPRs or are float constants")
+    return f"SP({bits << 16 | bits:#x}u)"
+
+
 def matrix(body: Body, inst: Inst) -> bool:
     f, name = inst.f, inst.name
     if name in WMMA_F32:
         registers, kinds = WMMA_F32[name]
         result, call = 8, f"wmma_f32(a, b, c, d, {kinds}, {f['neg'] >> 2}, {f['neg_hi'] >> 2});"
-        if f["neg"] & 3 or f["neg_hi"] & 3:
-            raise body.refuse("sign modifiers of A and B are not translated")
+        if (f["neg"] | f["neg_hi"]) & 3 and registers == 2:
+            raise body.refuse("sign modifiers of 8-bit A and B mean nothing")
     elif name in WMMA_16:
-        registers, result, call = 4, 4, f"wmma_16(a, b, c, d, {WMMA_16[name]});"
-        if f["neg"] or f["neg_hi"]:
-            raise body.refuse("sign modifiers are not translated")
+        registers, result, call = 4, 4, f"wmma_16(a, b, c, d, {WMMA_16[name]}, {f['neg'] >> 2}, {f['neg_hi'] >> 2});"
     elif name in WMMA_INT:
         registers, bits, k = WMMA_INT[name]
         result = 8
         call = f"wmma_int(a, b, c, d, {bits}, {k}, {f['neg'] & 1}, {f['neg'] >> 1 & 1}, {f['clamp']});"
     else:
         return False
+    flips = {"a": "", "b": "", "c": ""}
+    if name not in WMMA_INT:
+        # Of A and B neg is the sign of the even elements and neg_hi that of the odd ones; of C negative and absolute.
+        for i, letter in enumerate("ab"):
+            signs = (f["neg"] >> i & 1) << 15 | (f["neg_hi"] >> i & 1) << 31
+            flips[letter] = f" ^ {signs:#x}u" if signs else ""
     body.line(f"{{ V a[{registers}], b[{registers}], c[{result}], d[{result}];")
     for letter, key, count in (("a", "src0", registers), ("b", "src1", registers), ("c", "src2", result)):
         number = f[key]
         for i in range(count):
             text = body.v(number - 256 + i) if number >= 256 else body.vector(number, "f" if number in FLOATS else "u")
+            if name in WMMA_16 and number < 256:
+                text = splat(body, number, "bf16" in name)
             if number == LITERAL or 0 <= number < 128:
                 raise body.refuse("matrix operands stand in VGPRs or are inline constants")
-            body.line(f"{letter}[{i}] = (V){text};")
+            body.line(f"{letter}[{i}] = (V){text}{flips[letter]};")
     body.line(call)
     for i in range(result):
         body.line(f"{body.v(f['vdst'] + i)} = d[{i}];")
@@ -188,7 +247,10 @@ def matrix(body: Body, inst: Inst) -> bool:
 
 
 def emit(body: Body, inst: Inst) -> bool:
-    """Translate a VOP3P instruction; False if this module does not know it."""
+    """Translate a VOP3P instruction or a dot product of pairs in VOP3; False if this module does not know it."""
+    if inst.name in ("v_dot2_f16_f16", "v_dot2_bf16_bf16"):
+        dot2_narrow(body, inst)
+        return True
     if inst.fmt != "VOP3P":
         return False
     if inst.dpp is not None:

@@ -165,6 +165,15 @@ NO_EFFECT = {
 }  # fmt: skip
 
 
+# Hardware registers that s_getreg reads. Of STATE_PRIV (4) SCC, bit 9, is modelled; STATUS (2), allocations (5, 6),
+# exceptions (17, 18), trap control (19), the scratch base (20, 21) and places on the card (24) are 0. HW_ID1 (23) has
+# the wave's number.
+HARDWARE = {1: "0xf0u", 2: "0u", 4: "(scc << 9)", 23: "w->id", 29: "(u32)w->rt->clock(w)",
+            30: "(u32)(w->rt->clock(w) >> 32)"}  # fmt: skip
+HARDWARE |= dict.fromkeys((5, 6, 17, 18, 19, 20, 21, 24), "0u")
+CLOCKS = (29, 30)
+
+
 def table_entry(body: Body, inst: Inst, entry: tuple[str, str, str]) -> None:
     """One instruction of SOP1 or SOP2 from its table entry."""
     result, sources, code = entry
@@ -193,8 +202,10 @@ def special1(body: Body, inst: Inst) -> bool:
     elif name in ("s_movrels_b32", "s_movreld_b32"):
         raise body.refuse("scalar registers by index are not translated")
     elif name == "s_sendmsg_rtn_b64":
+        body.line("w->instructions = ic;")
         body.write_scalar(f["sdst"], "q", "w->rt->clock(w)")
     elif name == "s_sendmsg_rtn_b32":
+        body.line("w->instructions = ic;")
         body.write_scalar(f["sdst"], "u", "(u32)w->rt->clock(w)")
     elif name in ("s_barrier_signal", "s_barrier_signal_isfirst"):
         if f["src0"] != 193:
@@ -202,6 +213,10 @@ def special1(body: Body, inst: Inst) -> bool:
         body.line(f"w->instructions = ic; w->pc = {inst.address:#x}; w->rt->signal(w);")
         if name.endswith("isfirst"):
             body.line("scc = w->barrier_first;")
+    elif name == "s_get_barrier_state":
+        if f["src0"] != 193:
+            raise body.refuse("only the workgroup's barrier (-1) is translated")
+        body.write_scalar(f["sdst"], "u", "w->rt->barrier_state(w)")
     elif name == "s_sleep_var":
         body.line(f"YIELD(YIELD_SLEEP, {inst.address:#x});")
     else:
@@ -225,11 +240,11 @@ def sopk(body: Body, inst: Inst) -> bool:
         body.line(f"{body.s(f['sdst'])} *= (u32)({value});")
     elif name == "s_getreg_b32":
         number, low, width = f["simm16"] & 63, f["simm16"] >> 6 & 31, (f["simm16"] >> 11) + 1
-        values = {1: "0xf0u", 2: "0u", 5: "0u", 6: "0u", 20: "0u", 21: "0u", 23: "w->id", 24: "0u",
-                  29: "(u32)w->rt->clock(w)", 30: "(u32)(w->rt->clock(w) >> 32)"}  # fmt: skip
-        if number not in values:
+        if number not in HARDWARE:
             raise body.refuse(f"hardware register {number} is not modelled")
-        body.write_scalar(f["sdst"], "u", f"({values[number]} >> {low}) & {(1 << width) - 1:#x}u")
+        if number in CLOCKS:
+            body.line("w->instructions = ic;")
+        body.write_scalar(f["sdst"], "u", f"({HARDWARE[number]} >> {low}) & {(1 << width) - 1:#x}u")
     elif name in ("s_setreg_b32", "s_setreg_imm32_b32"):
         if f["simm16"] & 63 != 1 or inst.literal is None or not _keeps_mode(f["simm16"], inst.literal):
             raise body.refuse("the floating-point mode stays: round to nearest even, denormals on")

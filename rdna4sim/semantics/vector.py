@@ -304,9 +304,31 @@ def small_floats(body: Body, inst: Inst) -> bool:
     elif name in ("v_cvt_f32_fp8", "v_cvt_f32_bf8") and inst.fmt == "VOP3":
         byte = (f["opsel"] & 1) * 2 | f["opsel"] >> 1 & 1
         body.write_vector(f["vdst"], "f", f"unpack_small({body.vector(f['src0'])} >> {8 * byte}, {int('bf8' in name)})")
+    elif name in ("v_cvt_sr_fp8_f32", "v_cvt_sr_bf8_f32"):
+        if f["clamp"] or f["omod"] or f["opsel"] & 3 or inst.dpp is not None:
+            raise body.refuse("these modifiers are not translated")
+        shift, old = 8 * (f["opsel"] >> 2 & 3), body.v(f["vdst"])
+        text = f"cvt_sr_small({source(body, inst, 0, 'f')}, {source(body, inst, 1, 'u')}, {int('bf8' in name)})"
+        body.write_vector(f["vdst"], "u", f"({old} & {~(255 << shift) & 0xFFFFFFFF:#x}u) | {text} << {shift}")
     else:
         return False
     return True
+
+
+def four_sums(body: Body, inst: Inst) -> None:
+    """v_mqsad_u32_u8: as v_mqsad_pk_u16_u8, with sums in four registers."""
+    f = inst.f
+    if f["clamp"]:
+        raise body.refuse("clamp on this instruction is not translated")
+    body.line(f"{{ VQ a = {source(body, inst, 0, 'q')}; V b = {source(body, inst, 1, 'u')}, d[4];")
+    for i in range(4):
+        c = body.v(f["src2"] - 256 + i) if f["src2"] >= 256 else body.vector(f["src2"])
+        if f["src2"] < 128:
+            raise body.refuse("the addend stands in VGPRs or is a constant")
+        body.line(f"d[{i}] = {c} + sad_bytes(low_v(a >> {8 * i}), b, 1);")
+    for i in range(4):
+        body.write_vector(f["vdst"] + i, "u", f"d[{i}]")
+    body.line("}")
 
 
 def emit(body: Body, inst: Inst) -> bool:
@@ -320,6 +342,8 @@ def emit(body: Body, inst: Inst) -> bool:
         return compare(body, inst)
     elif lanes(body, inst) or small_floats(body, inst):
         pass
+    elif name == "v_mqsad_u32_u8":
+        four_sums(body, inst)
     elif name in OPS_SD:
         compute(body, inst, OPS_SD[name], carry=True)
     elif name in PSEUDO_SCALAR:

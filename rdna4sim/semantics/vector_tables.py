@@ -172,8 +172,12 @@ OPS: dict[str, tuple[str, str, str]] = {
     "VI x = MIN_V(MAX_V(a, (VI)-32768), (VI)32767), y = MIN_V(MAX_V(b, (VI)-32768), (VI)32767);"
                                     " d = ((V)x & 0xffff) | (V)y << 16;"),
     "v_pack_b32_f16": ("u", "hh", "d = pack16((VS)a, (VS)b);"),
-    "v_dot2_f16_f16": ("h", "uuh", "d = CVT(CVT((VH)lo16(a), VF) * CVT((VH)lo16(b), VF) + CVT((VH)hi16(a), VF)"
-                                   " * CVT((VH)hi16(b), VF) + CVT(c, VF), VH);"),
+    "v_qsad_pk_u16_u8": ("q", "quq", "d = qsad_pk(a, b, c, 0);"),
+    "v_mqsad_pk_u16_u8": ("q", "quq", "d = qsad_pk(a, b, c, 1);"),
+    "v_cubeid_f32": ("f", "fff", "d = cube_id(a, b, c);"),
+    "v_cubesc_f32": ("f", "fff", "d = cube_sc(a, b, c);"),
+    "v_cubetc_f32": ("f", "fff", "d = cube_tc(a, b, c);"),
+    "v_cubema_f32": ("f", "fff", "d = cube_ma(a, b, c);"),
     "v_med3_num_f32": ("f", "fff", "d = med3_f(a, b, c);"),
     "v_med3_num_f16": ("h", "hhh", "d = med3_h(a, b, c);"),
     "v_add_nc_u16": ("w", "ww", "d = a + b;"),
