@@ -238,9 +238,15 @@ def test_lds_that_was_not_waited_for(by: str, early: int) -> None:
     check(lds(by, 0, early), False)
 
 
-def test_a_flat_load_of_lds_sees_the_waves_stores() -> None:
-    want = np.tile(np.concatenate([VALUE, VALUE * U32(3)]), PAIRS)
-    check(_case("flat_own", PAIRS, 32, [_zeros(PAIRS * 64)], {0: want}), True)
+def test_a_waves_instructions_for_lds_act_in_order() -> None:
+    rows = [VALUE + U32(i) for i in range(4)] + [(VALUE + U32(3)) * U32(2) + U32(i) for i in (1, 2)]
+    want = np.tile(np.concatenate(rows), PAIRS)
+    check(_case("own_lds", PAIRS, 32, [_zeros(len(want))], {0: want}), True)
+
+
+def test_what_a_wave_has_seen_does_not_go_back() -> None:
+    args = [_zeros(PAIRS * BOX), _zeros(PAIRS * 32), U32(20)]
+    check(_case("never_back", 2 * PAIRS, 32, args, {1: args[1]}), True)
 
 
 @pytest.mark.parametrize("mode", [0, pytest.param(1, marks=being_added), pytest.param(2, marks=being_added)])

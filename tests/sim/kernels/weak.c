@@ -240,6 +240,11 @@ KERNEL(32) old_versions(u32 *box, u32 *out) {
     }
 }
 
+#define LOAD_MEET(before, behind) \
+    ASM("ds_load_b32 %0, %1\n " before "\n s_barrier_signal -1\n s_barrier_wait -1\n " behind \
+        : "=&v"(y) \
+        : "v"(at) \
+        : "memory")
 // Wave 0 writes LDS, wave 1 reads it behind a barrier. `early`: wave 1 has its load under way while wave 0 writes.
 enum { LDS_STORE, LDS_ADD, LDS_FLAT_STORE };
 KERNEL(64) through_lds(u32 *out, u32 by, u32 wait, u32 early) {
@@ -250,10 +255,8 @@ KERNEL(64) through_lds(u32 *out, u32 by, u32 wait, u32 early) {
     MEET();
     if (early) {
         if (wave() == 1) {
-            if (wait)
-                ASM("ds_load_b32 %0, %1\n s_wait_dscnt 0x0\n s_barrier_signal -1\n s_barrier_wait -1" : "=&v"(y) : "v"(at) : "memory");
-            else
-                ASM("ds_load_b32 %0, %1\n s_barrier_signal -1\n s_barrier_wait -1\n s_wait_dscnt 0x0" : "=&v"(y) : "v"(at) : "memory");
+            if (wait) LOAD_MEET("s_wait_dscnt 0x0", "s_nop 0");
+            else LOAD_MEET("s_nop 0", "s_wait_dscnt 0x0");
         } else {
             MEET();
             ASM("ds_store_b32 %0, %1\n s_wait_dscnt 0x0" ::"v"(at), "v"(x) : "memory");
@@ -263,8 +266,9 @@ KERNEL(64) through_lds(u32 *out, u32 by, u32 wait, u32 early) {
             if (by == LDS_STORE) ASM("ds_store_b32 %0, %1" ::"v"(at), "v"(x) : "memory");
             else if (by == LDS_ADD) ASM("ds_add_u32 %0, %1" ::"v"(at), "v"(x - 1) : "memory");
             else ASM("flat_store_b32 %0, %1" ::"v"(flat), "v"(x) : "memory");
+            // What a flat store does to LDS, the counter of stores does not tell.
+            if (by == LDS_FLAT_STORE) WAIT_STORE();
             if (wait) WAIT_DS();
-            else if (by == LDS_FLAT_STORE) WAIT_STORE();
         }
         MEET();
         if (wave() == 1) ASM("ds_load_b32 %0, %1\n s_wait_dscnt 0x0" : "=&v"(y) : "v"(at) : "memory");
@@ -272,21 +276,56 @@ KERNEL(64) through_lds(u32 *out, u32 by, u32 wait, u32 early) {
     if (wave() == 1) out[group() * 32 + lane()] = y;
 }
 
-// A wave's flat loads of LDS see its LDS stores.
-KERNEL(32) flat_own(u32 *out) {
+#define TWO_LDS(y, x, first, second) \
+    ASM(first "\n " second "\n s_wait_loadcnt_dscnt 0x0" : "=&v"(y) : "v"(at), "v"(x), "v"(p) : "memory")
+// A wave's instructions for LDS act in order, flat ones too. out[k][lane] for each pair.
+KERNEL(32) own_lds(u32 *out) {
     LDS u32 s[32];
     const u32 *p = (const u32 *)(s + lane());
-    u32 at = (u32)(__UINTPTR_TYPE__)(s + lane()), x = value(lane()), y, z;
-    ASM("ds_store_b32 %1, %2\n flat_load_b32 %0, %3\n s_wait_loadcnt_dscnt 0x0" : "=&v"(y) : "v"(at), "v"(x), "v"(p) : "memory");
-    ASM("ds_store_b32 %1, %2\n flat_load_b32 %0, %3\n s_wait_loadcnt_dscnt 0x0" : "=&v"(z) : "v"(at), "v"(x * 3), "v"(p) : "memory");
-    out[group() * 64 + lane()] = y;
-    out[group() * 64 + 32 + lane()] = z;
+    u32 at = (u32)(__UINTPTR_TYPE__)(s + lane()), x = value(lane()), r[6];
+    TWO_LDS(r[0], x, "ds_store_b32 %1, %2", "ds_load_b32 %0, %1");
+    TWO_LDS(r[1], x + 1, "ds_store_b32 %1, %2", "flat_load_b32 %0, %3");
+    TWO_LDS(r[2], x + 2, "flat_store_b32 %3, %2", "ds_load_b32 %0, %1");
+    TWO_LDS(r[3], x + 3, "ds_store_b32 %1, %2", "ds_add_rtn_u32 %0, %1, %2");
+    TWO_LDS(r[4], 1u, "ds_add_u32 %1, %2", "ds_load_b32 %0, %1");
+    TWO_LDS(r[5], 1u, "ds_add_u32 %1, %2", "flat_load_b32 %0, %3");
+    for (u32 i = 0; i < 6; i++) out[(group() * 6 + i) * 32 + lane()] = r[i];
+}
+
+// One workgroup counts, the other looks with loads of all scopes in turn and notes when a count goes back.
+KERNEL(32) never_back(u32 *box, u32 *out, u32 rounds) {
+    u32 *p = box + group() / 2 * BOX + lane(), *flag = box + group() / 2 * BOX + 2 * LINE;
+    if (group() % 2 == 0) {
+        AWAIT(DEV, flag, 1);
+        for (u32 i = 1; i <= rounds; i++) {
+            STORE(DEV, p, i);
+            NAP(2);
+        }
+        return;
+    }
+    u32 last = LOAD(CU, p), back = 0;
+    if (lane() == 0) STORE(DEV, flag, 1);
+#define LOOK(scope) \
+    { \
+        u32 x_ = LOAD(scope, p); \
+        back |= x_ < last; \
+        last = x_; \
+    }
+    for (u32 i = 0; i < rounds * 2; i++) {
+        LOOK(DEV);
+        LOOK(CU);
+        LOOK(SE);
+        LOOK(CU);
+        __builtin_amdgcn_s_sleep(1);
+    }
+    out[group() / 2 * 32 + lane()] = back;
 }
 
 // A slot that goes from workgroup to workgroup and back. mode 0: right. 1: the load is still under way when the slot goes
 // back. 2: the other wave may still read when it goes back.
 KERNEL(64) ring(const u32 *in, u32 *box, u32 *out, u32 messages, u32 mode) {
-    u32 *slot = box + group() / 2 * BOX, *head = slot + 2 * LINE, *tail = slot + 4 * LINE, *to = out + group() / 2 * messages * 64;
+    u32 *slot = box + group() / 2 * BOX, *head = slot + 2 * LINE, *tail = slot + 4 * LINE;
+    out += group() / 2 * messages * 64;
     for (u32 m = 0; m < messages; m++) {
         if (group() % 2 == 0) {
             if (wave() == 0) AWAIT(DEV, tail, m);
@@ -302,8 +341,8 @@ KERNEL(64) ring(const u32 *in, u32 *box, u32 *out, u32 messages, u32 mode) {
             MEET();
             INV(DEV);
             if (mode == 1)
-                ASM("global_load_b32 %0, %1, off\n s_barrier_signal -1\n s_barrier_wait -1\n global_store_b32 %2, %3, off" DEV
-                    "\n s_wait_loadcnt 0x0"
+                ASM("global_load_b32 %0, %1, off\n s_barrier_signal -1\n s_barrier_wait -1\n"
+                    "global_store_b32 %2, %3, off" DEV "\n s_wait_loadcnt 0x0"
                     : "=&v"(x)
                     : "v"(slot + thread()), "v"(wave() == 0 ? tail : tail + LINE), "v"(m + 1)
                     : "memory");
@@ -312,7 +351,7 @@ KERNEL(64) ring(const u32 *in, u32 *box, u32 *out, u32 messages, u32 mode) {
                 if (mode == 0) MEET();
                 if (thread() == 0) STORE(DEV, tail, m + 1);
             }
-            to[m * 64 + thread()] = x;
+            out[m * 64 + thread()] = x;
         }
     }
 }
@@ -347,7 +386,9 @@ KERNEL(32) landing(const u32 *in, u32 *out, u32 mode) {
         : "+v"(p), "+v"(at), "=&v"(z)::"memory")
     if (mode == 12) BOTH("s_wait_loadcnt 0x0");
     if (mode == 13) BOTH("s_nop 0");
-#define FLAT(wait) ASM("flat_load_b32 %0, %1 offset:128\n " wait "\n v_mov_b32 %2, %0\n s_wait_loadcnt_dscnt 0x0" : "=&v"(x), "+v"(p), "=&v"(z)::"memory")
+#define FLAT(wait) \
+    ASM("flat_load_b32 %0, %1 offset:128\n " wait "\n v_mov_b32 %2, %0\n s_wait_loadcnt_dscnt 0x0" \
+        : "=&v"(x), "+v"(p), "=&v"(z)::"memory")
     if (mode == 14) FLAT("s_wait_loadcnt_dscnt 0x0");
     if (mode == 15) FLAT("s_wait_loadcnt 0x0");
     if (mode == 16) FLAT("s_wait_dscnt 0x0");
