@@ -104,6 +104,28 @@ KERNEL(32) message(u32 *box, u32 *out, u32 by, u32 publish, u32 flag_by, u32 del
     out[group() / 2 * 32 + lane()] = read_as(data, read) + before;
 }
 
+// The reader loads flag and line at once; with `wait` it issues the second load only when it has the first one's result.
+#define BOTH_LOADS(between) \
+    ASM("global_load_b32 %0, %2, off" DEV "\n " between "\n global_load_b32 %1, %3, off" DEV \
+        "\n .rept 20\n s_sleep 1\n .endr\n s_wait_loadcnt 0x0" \
+        : "=&v"(first), "=&v"(second) \
+        : "v"(flag), "v"(data + lane()) \
+        : "memory")
+KERNEL(32) two_loads(u32 *box, u32 *out, u32 wait) {
+    u32 *data = box + group() / 2 * BOX, *flag = data + 2 * LINE, first = 0, second = 0;
+    if (group() % 2 == 0) {
+        NAP(30);
+        write_message(data, flag, BY_DEV_STORE, PUBLISH_WAIT, FLAG_DEV_STORE);
+        return;
+    }
+    for (u32 left = 5000; left && !__builtin_amdgcn_readfirstlane(first); left--) {
+        if (wait) BOTH_LOADS("s_wait_loadcnt 0x0");
+        else BOTH_LOADS("s_nop 0");
+        __builtin_amdgcn_s_sleep(1);
+    }
+    out[group() / 2 * 32 + lane()] = second;
+}
+
 // Wave 1 writes, wave 0 reads behind a barrier. They are in different halves of the processor, unless in CU mode.
 INLINE void halves_body(u32 *box, u32 *out, u32 by, u32 wait, u32 touch, u32 writer_inv, u32 reader_inv, u32 read) {
     u32 *data = box + group() * BOX, before = 0, x = value(lane());
@@ -199,6 +221,13 @@ KERNEL(32) overlapping(u32 *box) {
         ASM("global_store_b16 %0, %1, off offset:2" ::"v"(p + (t ^ 1)), "v"(t + i) : "memory");
         ASM("global_store_b8 %0, %1, off offset:1" ::"v"(p + (t ^ 2)), "v"(t * 3 + i) : "memory");
     }
+}
+
+// What a workgroup keeps is public when it has ended.
+KERNEL(32) kept(u32 *box) {
+    u32 *p = box + group() * BOX + lane();
+    STORE(SE, p, value(lane()));
+    ADD(SE, p + 2 * LINE, value(lane()));
 }
 
 // What was stored with SE and then with CU is no longer the workgroup's to publish: another workgroup stores after it.
@@ -321,8 +350,14 @@ KERNEL(32) never_back(u32 *box, u32 *out, u32 rounds) {
     out[group() / 2 * 32 + lane()] = back;
 }
 
-// A slot that goes from workgroup to workgroup and back. mode 0: right. 1: the load is still under way when the slot goes
-// back. 2: the other wave may still read when it goes back.
+// A slot that goes from workgroup to workgroup and back. mode 0: right. 1 and 2: the load is still under way when the slot
+// goes back. 3: the other wave may still read when it goes back.
+#define LATE_LOAD(scope) \
+    ASM("global_load_b32 %0, %1, off" scope "\n s_barrier_signal -1\n s_barrier_wait -1\n" \
+        "global_store_b32 %2, %3, off" DEV "\n .rept 40\n s_sleep 1\n .endr\n s_wait_loadcnt 0x0" \
+        : "=&v"(x) \
+        : "v"(slot + thread()), "v"(wave() == 0 ? tail : tail + LINE), "v"(m + 1) \
+        : "memory")
 KERNEL(64) ring(const u32 *in, u32 *box, u32 *out, u32 messages, u32 mode) {
     u32 *slot = box + group() / 2 * BOX, *head = slot + 2 * LINE, *tail = slot + 4 * LINE;
     out += group() / 2 * messages * 64;
@@ -340,12 +375,8 @@ KERNEL(64) ring(const u32 *in, u32 *box, u32 *out, u32 messages, u32 mode) {
             if (wave() == 0) AWAIT(DEV, head, m + 1);
             MEET();
             INV(DEV);
-            if (mode == 1)
-                ASM("global_load_b32 %0, %1, off\n s_barrier_signal -1\n s_barrier_wait -1\n"
-                    "global_store_b32 %2, %3, off" DEV "\n s_wait_loadcnt 0x0"
-                    : "=&v"(x)
-                    : "v"(slot + thread()), "v"(wave() == 0 ? tail : tail + LINE), "v"(m + 1)
-                    : "memory");
+            if (mode == 1) LATE_LOAD(CU);
+            else if (mode == 2) LATE_LOAD(DEV);
             else {
                 x = LOAD(CU, slot + thread());
                 if (mode == 0) MEET();
