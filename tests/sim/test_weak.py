@@ -187,6 +187,12 @@ def test_a_wave_sees_its_own_stores(published: int) -> None:
     check(_case("own_stores", PAIRS, 32, args, {1: np.tile(np.concatenate(rows), PAIRS)}), True)
 
 
+def test_a_load_under_way_does_not_see_its_waves_later_stores() -> None:
+    rows = [VALUE * U32(0), VALUE, VALUE + U32(1), VALUE + U32(2), VALUE, VALUE + U32(1)]
+    args = [_zeros(PAIRS * BOX), _zeros(PAIRS * 6 * 32)]
+    check(_case("own_loads", PAIRS, 32, args, {1: np.tile(np.concatenate(rows), PAIRS)}), True)
+
+
 def test_the_last_of_overlapping_stores_stays() -> None:
     box = np.zeros((PAIRS, BOX * 4), np.uint8)
     for i in range(4):

@@ -213,6 +213,36 @@ KERNEL(32) own_stores(u32 *box, u32 *out, u32 published) {
     out[(group() * 9 + 8) * 32 + lane()] = last;
 }
 
+// A load that is under way does not see what its wave stores after it, in memory or LDS. out[k][lane] for each way.
+#define LOAD_STORE(scope, p, x) \
+    ({ \
+        u32 y_; \
+        ASM("global_load_b32 %0, %1, off" scope "\n global_store_b32 %1, %2, off" scope \
+            "\n s_wait_storecnt 0x0\n s_wait_loadcnt 0x0" \
+            : "=&v"(y_) \
+            : "v"(p), "v"(x) \
+            : "memory"); \
+        y_; \
+    })
+KERNEL(32) own_loads(u32 *box, u32 *out) {
+    LDS u32 s[32];
+    u32 *p = box + group() * BOX + lane(), x = value(lane()), at = (u32)(__UINTPTR_TYPE__)(s + lane()), r[6];
+    r[0] = LOAD_STORE(DEV, p, x);
+    r[1] = LOAD_STORE(SE, p, x + 1);
+    r[2] = LOAD_STORE(CU, p, x + 2);
+    ASM("global_load_b32 %0, %1, off" DEV "\n global_atomic_add_u32 %1, %2, off" DEV
+        "\n s_wait_storecnt 0x0\n s_wait_loadcnt 0x0"
+        : "=&v"(r[3])
+        : "v"(p), "v"(x)
+        : "memory");
+    ASM("ds_store_b32 %1, %2\n ds_load_b32 %0, %1\n ds_store_b32 %1, %3\n s_wait_dscnt 0x0"
+        : "=&v"(r[4])
+        : "v"(at), "v"(x), "v"(x + 1)
+        : "memory");
+    ASM("ds_load_b32 %0, %1\n ds_add_u32 %1, %2\n s_wait_dscnt 0x0" : "=&v"(r[5]) : "v"(at), "v"(x) : "memory");
+    for (u32 i = 0; i < 6; i++) out[(group() * 6 + i) * 32 + lane()] = r[i];
+}
+
 // Stores to the same bytes by different lanes, of unequal widths: the last stays.
 KERNEL(32) overlapping(u32 *box) {
     u32 *p = box + group() * BOX, t = lane();
@@ -345,7 +375,14 @@ KERNEL(32) never_back(u32 *box, u32 *out, u32 rounds) {
         LOOK(CU);
         LOOK(SE);
         LOOK(CU);
-        __builtin_amdgcn_s_sleep(1);
+        u32 first, second;
+        ASM("global_load_b32 %0, %2, off" DEV "\n global_load_b32 %1, %2, off" DEV
+            "\n .rept 8\n s_sleep 1\n .endr\n s_wait_loadcnt 0x0"
+            : "=&v"(first), "=&v"(second)
+            : "v"(p)
+            : "memory");
+        back |= first < last || second < first;
+        last = second;
     }
     out[group() / 2 * 32 + lane()] = back;
 }
