@@ -515,7 +515,7 @@ static void land(Wave *w, Pending *p, u32 kind) {
             if (!--s->s_count[r]) w->s_pending[r >> 5] &= ~(1u << (r & 31));
             continue;
         }
-        for (u32 m = p->exec; m; m &= m - 1) {
+        for (u32 m = p->land == LAND_HOLD ? 0 : p->exec; m; m &= m - 1) {
             u32 l = (u32)__builtin_ctz(m), x = p->data[i * LANES + l], old = s->v[r][l];
             s->v[r][l] = p->land == LAND_LOW ? (old & 0xffff0000u) | (x & 0xffff) : p->land == LAND_HIGH ? (old & 0xffff) | x << 16 : x;
         }
@@ -536,14 +536,15 @@ void weak_pending(Wave *w, u32 kind, u32 what, u32 first, u32 count, u32 exec, c
         if (s->waiting[kind] == QUEUE) land(w, &s->pending[kind][s->oldest[kind]], kind);
         Pending *p = &s->pending[kind][(s->oldest[kind] + s->waiting[kind]++) & QUEUE];
         *p = (Pending){.land = what, .first = first, .count = count, .exec = exec, .pc = pc};
-        if (what != LAND_NOTHING) memcpy(p->data, data, count * (what == LAND_S ? 4 : 4 * LANES));
-        if (sources && (kind == PENDING_LOAD || kind == PENDING_DS) && what != LAND_NOTHING && !chance(2)) {
+        if (what != LAND_NOTHING && what != LAND_HOLD) memcpy(p->data, data, count * (what == LAND_S ? 4 : 4 * LANES));
+        if (sources && (kind == PENDING_LOAD || kind == PENDING_DS) && what != LAND_NOTHING && what != LAND_HOLD && !chance(2)) {
             memcpy(p->source, s->source, sizeof p->source);
             p->sources = sources, p->late = kind == PENDING_DS ? LATE_LDS : LATE_MEMORY, s->late++;
         }
         for (u32 i = first; what != LAND_NOTHING && i < first + count; i++) {
             if (what == LAND_S) { w->s_pending[i >> 5] |= 1u << (i & 31), s->s_count[i]++; continue; }
             /* Results of different kinds come in any order: which of two would stay in the register is not known. */
+            if (what == LAND_HOLD) { w->v_pending[i >> 5] |= 1u << (i & 31), s->v_count[i]++; continue; }
             if (s->v_count[i] && s->v_kind[i] != kind) w->rt->fault(w, FAULT_REGISTER_PENDING, pc, 0, 0, 0);
             w->v_pending[i >> 5] |= 1u << (i & 31), s->v_count[i]++, s->v_kind[i] = (u8)kind;
         }

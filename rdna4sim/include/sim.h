@@ -37,7 +37,8 @@ enum { LINE_SHIFT = 7 };
 enum { PENDING_LOAD, PENDING_DS, PENDING_SCALAR, PENDING_STORE, PENDING_KINDS };
 /* Added to the scope of a scalar load, and the "scope" that empties the scalar cache. */
 enum { WEAK_SCALAR = 8, WEAK_SIGNED = 16 };
-enum { LAND_NOTHING, LAND_V, LAND_LOW, LAND_HIGH, LAND_S };
+/* LAND_HOLD: another counter brings the value, but the register must not be touched before this one was waited for too. */
+enum { LAND_NOTHING, LAND_V, LAND_LOW, LAND_HIGH, LAND_S, LAND_HOLD };
 
 /* The allocation that an instruction touched last: most accesses need two comparisons and no search. */
 typedef struct { u64 lo, hi; } Site;

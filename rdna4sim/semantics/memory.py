@@ -79,6 +79,15 @@ def count(body: Body, counter: str) -> None:
     body.line(f"w->rt->weak_pending(w, {counter}, LAND_NOTHING, 0, 0, 0, 0, {pc(body)});")
 
 
+def hold(body: Body, registers: int, first: int) -> None:
+    """FLAT counts in both counters: what it loads is there when both were waited for."""
+    if registers:
+        what = f"PENDING_DS, LAND_HOLD, {first}, {registers}, exec, 0"
+        body.line(f"w->rt->weak_pending(w, {what}, {pc(body)});")
+    else:
+        count(body, "PENDING_DS")
+
+
 def land(body: Body, registers: int, first: int, half: bool, high: bool, counter: str) -> None:
     """Move the loaded r[] to its registers: now, or at the wait."""
     if body.weak:
@@ -172,7 +181,7 @@ def atomic(body: Body, inst: Inst, suffix: str) -> None:
         body.line("V *r = r_;")
         land(body, words, f["vdst"], False, False, "PENDING_LOAD")
     if body.weak and is_flat:
-        count(body, "PENDING_DS")
+        hold(body, words if returns else 0, f["vdst"])
     body.line("}")
 
 
@@ -229,8 +238,7 @@ def flat(body: Body, inst: Inst) -> None:
         body.line(f"V x[{registers}] = {{{', '.join(data)}}};")
         body.line(f"flat_store(w, exec, site, {inst.address:#x}, at64, {size}{weak}, x);")
     if body.weak:
-        # FLAT counts in both counters.
-        count(body, "PENDING_DS")
+        hold(body, registers if "load" in inst.name else 0, f["vdst"])
     body.line("}")
 
 

@@ -26,8 +26,6 @@ VALUE = U32(0x81020304) + LANES * U32(0x01010101)
 TOLD = np.tile(VALUE, PAIRS)
 IN = ((np.arange(512) * 2654435761) % 2**32).astype(U32)
 
-being_added = pytest.mark.xfail(strict=False, reason="being added")
-
 
 def _zeros(words: int) -> Array:
     return np.zeros(words, U32)
@@ -120,12 +118,11 @@ def test_a_message_may_come_too_late(name: str) -> None:
     check(WRONG_MESSAGES[name], False)
 
 
-@being_added
 def test_a_store_may_overtake_an_atomic_that_returns_nothing() -> None:
     check(message("dev atomic", "", "dev"), False)
 
 
-@pytest.mark.parametrize("wait", [1, pytest.param(0, marks=being_added)])
+@pytest.mark.parametrize("wait", [1, 0])
 def test_a_load_may_overtake_one_that_is_under_way(wait: int) -> None:
     args = [_zeros(PAIRS * BOX), _zeros(PAIRS * 32), U32(wait)]
     check(_case("two_loads", 2 * PAIRS, 32, args, {1: TOLD}), bool(wait))
@@ -172,13 +169,13 @@ def test_loads_of_the_workgroups_scope_pass_by_the_l0() -> None:
     check(case, True)
 
 
-@pytest.mark.parametrize("right", [True, pytest.param(False, marks=being_added)])
+@pytest.mark.parametrize("right", [True, False])
 def test_an_acquire_is_of_the_wave_that_does_it(right: bool) -> None:
     args = [_zeros(PAIRS * BOX), _zeros(PAIRS * 32), U32(right)]
     check(_case("acquired_by_other", 2 * PAIRS, 64, args, {1: TOLD}), right)
 
 
-@pytest.mark.parametrize("published", [0, pytest.param(1, marks=being_added)])
+@pytest.mark.parametrize("published", [0, 1])
 def test_a_wave_sees_its_own_stores(published: int) -> None:
     other = VALUE[LANES ^ 1]
     rows = [other + U32(i) for i in range(7)] + [other + U32(8)]
@@ -243,8 +240,8 @@ def test_lds_that_was_waited_for(by: str, early: int) -> None:
     [
         ("store", 0),
         ("flat store", 0),
-        pytest.param("add", 0, marks=being_added),
-        pytest.param("store", 1, marks=being_added),
+        ("add", 0),
+        ("store", 1),
     ],
 )
 def test_lds_that_was_not_waited_for(by: str, early: int) -> None:
@@ -262,7 +259,7 @@ def test_what_a_wave_has_seen_does_not_go_back() -> None:
     check(_case("never_back", 2 * PAIRS, 32, args, {1: args[1]}), True)
 
 
-@pytest.mark.parametrize("mode", [0, *(pytest.param(mode, marks=being_added) for mode in (1, 2, 3))])
+@pytest.mark.parametrize("mode", range(4))
 def test_a_slot_goes_back_when_all_have_read_it(mode: int) -> None:
     args = [IN[:256], _zeros(PAIRS * BOX), _zeros(PAIRS * 256), U32(4), U32(mode)]
     check(_case("ring", 2 * PAIRS, 64, args, {2: np.tile(IN[:256], PAIRS)}), mode == 0)
@@ -284,7 +281,7 @@ def _landed(hip: Hip, mode: int) -> Array:
     return out.read(U32)
 
 
-@pytest.mark.parametrize("mode", [pytest.param(m, marks=being_added if m == 15 else ()) for m in LANDING])
+@pytest.mark.parametrize("mode", LANDING)
 def test_a_register_holds_its_value_from_the_wait_that_counts_it(mode: int) -> None:
     want = LANDING[mode]
     for seed in (1, 2, 3):
