@@ -263,7 +263,7 @@ def test_what_a_wave_has_seen_does_not_go_back() -> None:
     check(_case("never_back", 2 * PAIRS, 32, args, {1: args[1]}), True)
 
 
-LATE_READERS = [(1, 0), (2, 0), (3, 0), (3, 30)]
+LATE_READERS = [(1, 0), (2, 0), (4, 0), (3, 0), (3, 30)]
 
 
 @pytest.mark.parametrize(

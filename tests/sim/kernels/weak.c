@@ -397,10 +397,11 @@ KERNEL(32) never_back(u32 *box, u32 *out, u32 rounds) {
 }
 
 // A slot that goes from workgroup to workgroup and back. mode 0: right. 1 and 2: the load is still under way when the slot
-// goes back. 3: the other wave may still read when it goes back. The next message comes after a delay.
-#define LATE_LOAD(scope) \
+// goes back. 4: that of one wave, whose wait follows at once. 3: the other wave may still read when it goes back.
+// The next message comes after a delay.
+#define LATE_LOAD(scope, naps) \
     ASM("global_load_b32 %0, %1, off" scope "\n s_barrier_signal -1\n s_barrier_wait -1\n" \
-        "global_store_b32 %2, %3, off" DEV "\n .rept 40\n s_sleep 1\n .endr\n s_wait_loadcnt 0x0" \
+        "global_store_b32 %2, %3, off" DEV "\n .rept " naps "\n s_sleep 1\n .endr\n s_wait_loadcnt 0x0" \
         : "=&v"(x) \
         : "v"(slot + thread()), "v"(wave() == 0 ? tail : tail + LINE), "v"(m + 1) \
         : "memory")
@@ -422,11 +423,12 @@ KERNEL(64) ring(const u32 *in, u32 *box, u32 *out, u32 messages, u32 mode, u32 d
             if (wave() == 0) AWAIT(DEV, head, m + 1);
             MEET();
             INV(DEV);
-            if (mode == 1) LATE_LOAD(CU);
-            else if (mode == 2) LATE_LOAD(DEV);
+            if (mode == 1) LATE_LOAD(CU, "40");
+            else if (mode == 2) LATE_LOAD(DEV, "40");
+            else if (mode == 4 && wave() == 0) LATE_LOAD(CU, "0");
             else {
                 x = LOAD(CU, slot + thread());
-                if (mode == 0) MEET();
+                if (mode == 0 || mode == 4) MEET();
                 if (thread() == 0) STORE(DEV, tail, m + 1);
             }
             out[m * 64 + thread()] = x;
