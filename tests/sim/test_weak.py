@@ -186,7 +186,8 @@ def test_a_wave_sees_its_own_stores(published: int) -> None:
 
 def test_a_load_under_way_does_not_see_its_waves_later_stores() -> None:
     rows = [VALUE * U32(0), VALUE, VALUE + U32(1), VALUE + U32(2), VALUE, VALUE + U32(1)]
-    args = [_zeros(PAIRS * BOX), _zeros(PAIRS * 6 * 32)]
+    rows += [VALUE * U32(2) + U32(1), VALUE * U32(2) + U32(2)]
+    args = [_zeros(PAIRS * BOX), _zeros(PAIRS * 8 * 32)]
     check(_case("own_loads", PAIRS, 32, args, {1: np.tile(np.concatenate(rows), PAIRS)}), True)
 
 
@@ -259,9 +260,12 @@ def test_what_a_wave_has_seen_does_not_go_back() -> None:
     check(_case("never_back", 2 * PAIRS, 32, args, {1: args[1]}), True)
 
 
-@pytest.mark.parametrize("mode", range(4))
-def test_a_slot_goes_back_when_all_have_read_it(mode: int) -> None:
-    args = [IN[:256], _zeros(PAIRS * BOX), _zeros(PAIRS * 256), U32(4), U32(mode)]
+LATE_READERS = [(1, 0), (2, 0), (4, 0), (3, 0), (3, 30)]
+
+
+@pytest.mark.parametrize("mode, delay", [(0, 0), (0, 30), *LATE_READERS])
+def test_a_slot_goes_back_when_all_have_read_it(mode: int, delay: int) -> None:
+    args = [IN[:256], _zeros(PAIRS * BOX), _zeros(PAIRS * 256), U32(4), U32(mode), U32(delay)]
     check(_case("ring", 2 * PAIRS, 64, args, {2: np.tile(IN[:256], PAIRS)}), mode == 0)
 
 

@@ -226,7 +226,7 @@ KERNEL(32) own_stores(u32 *box, u32 *out, u32 published) {
     })
 KERNEL(32) own_loads(u32 *box, u32 *out) {
     LDS u32 s[32];
-    u32 *p = box + group() * BOX + lane(), x = value(lane()), at = (u32)(__UINTPTR_TYPE__)(s + lane()), r[6];
+    u32 *p = box + group() * BOX + lane(), x = value(lane()), at = (u32)(__UINTPTR_TYPE__)(s + lane()), r[8], old;
     r[0] = LOAD_STORE(DEV, p, x);
     r[1] = LOAD_STORE(SE, p, x + 1);
     r[2] = LOAD_STORE(CU, p, x + 2);
@@ -240,7 +240,16 @@ KERNEL(32) own_loads(u32 *box, u32 *out) {
         : "v"(at), "v"(x), "v"(x + 1)
         : "memory");
     ASM("ds_load_b32 %0, %1\n ds_add_u32 %1, %2\n s_wait_dscnt 0x0" : "=&v"(r[5]) : "v"(at), "v"(x) : "memory");
-    for (u32 i = 0; i < 6; i++) out[(group() * 6 + i) * 32 + lane()] = r[i];
+    ASM("ds_load_b32 %0, %2\n ds_add_rtn_u32 %1, %2, %3\n s_wait_dscnt 0x0"
+        : "=&v"(r[6]), "=&v"(old)
+        : "v"(at), "v"(x)
+        : "memory");
+    ASM("global_load_b32 %0, %2, off" DEV "\n global_atomic_add_u32 %1, %2, %3, off th:TH_ATOMIC_RETURN" DEV
+        "\n s_wait_loadcnt 0x0"
+        : "=&v"(r[7]), "=&v"(old)
+        : "v"(p), "v"(x)
+        : "memory");
+    for (u32 i = 0; i < 8; i++) out[(group() * 8 + i) * 32 + lane()] = r[i];
 }
 
 // Stores to the same bytes by different lanes, of unequal widths: the last stays.
@@ -388,19 +397,21 @@ KERNEL(32) never_back(u32 *box, u32 *out, u32 rounds) {
 }
 
 // A slot that goes from workgroup to workgroup and back. mode 0: right. 1 and 2: the load is still under way when the slot
-// goes back. 3: the other wave may still read when it goes back.
-#define LATE_LOAD(scope) \
+// goes back. 4: that of one wave, whose wait follows at once. 3: the other wave may still read when it goes back.
+// The next message comes after a delay.
+#define LATE_LOAD(scope, naps) \
     ASM("global_load_b32 %0, %1, off" scope "\n s_barrier_signal -1\n s_barrier_wait -1\n" \
-        "global_store_b32 %2, %3, off" DEV "\n .rept 40\n s_sleep 1\n .endr\n s_wait_loadcnt 0x0" \
+        "global_store_b32 %2, %3, off" DEV "\n .rept " naps "\n s_sleep 1\n .endr\n s_wait_loadcnt 0x0" \
         : "=&v"(x) \
         : "v"(slot + thread()), "v"(wave() == 0 ? tail : tail + LINE), "v"(m + 1) \
         : "memory")
-KERNEL(64) ring(const u32 *in, u32 *box, u32 *out, u32 messages, u32 mode) {
+KERNEL(64) ring(const u32 *in, u32 *box, u32 *out, u32 messages, u32 mode, u32 delay) {
     u32 *slot = box + group() / 2 * BOX, *head = slot + 2 * LINE, *tail = slot + 4 * LINE;
     out += group() / 2 * messages * 64;
     for (u32 m = 0; m < messages; m++) {
         if (group() % 2 == 0) {
             if (wave() == 0) AWAIT(DEV, tail, m);
+            NAP(delay);
             MEET();
             INV(DEV);
             STORE(CU, slot + thread(), in[m * 64 + thread()]);
@@ -412,11 +423,12 @@ KERNEL(64) ring(const u32 *in, u32 *box, u32 *out, u32 messages, u32 mode) {
             if (wave() == 0) AWAIT(DEV, head, m + 1);
             MEET();
             INV(DEV);
-            if (mode == 1) LATE_LOAD(CU);
-            else if (mode == 2) LATE_LOAD(DEV);
+            if (mode == 1) LATE_LOAD(CU, "40");
+            else if (mode == 2) LATE_LOAD(DEV, "40");
+            else if (mode == 4 && wave() == 0) LATE_LOAD(CU, "0");
             else {
                 x = LOAD(CU, slot + thread());
-                if (mode == 0) MEET();
+                if (mode == 0 || mode == 4) MEET();
                 if (thread() == 0) STORE(DEV, tail, m + 1);
             }
             out[m * 64 + thread()] = x;
