@@ -22,7 +22,7 @@
 #define DIM_STEP 64
 #define SEGMENT IE_ATTN_SEGMENT
 #define BLOCKS (IE_ATTN_SEGMENT / IE_KV_BLOCK) /* of a segment */
-#define AHEAD 12288 /* bytes */
+#define AHEAD 24576 /* bytes */
 
 typedef struct { float m, l; float *acc; } softmax_state;
 
