@@ -1,4 +1,5 @@
-"""Checks that modules of ie/ import only what stands above them, and that the core needs numpy and cffi alone.
+"""Checks that modules of ie/ import only what stands above them, that the core needs numpy and cffi alone, and that
+ie and the simulator do not know one another.
 
 Owns: the order of the modules (ORDER) and what each may import from outside (CORE, CORE_PACKAGES).
 The order is the pipeline: data flows downwards, so a module never needs to know what comes after it.
@@ -113,8 +114,18 @@ def offences(package: Path) -> list[str]:
     return found
 
 
+def strangers(package: Path, other: str) -> list[str]:
+    """One line for each import of `other` in a package."""
+    found = []
+    for path in sorted(package.rglob("*.py")):
+        names = {(line, name.split(".")[0]) for line, name, _ in imports(ast.parse(path.read_text()), path, package)}
+        where = path.relative_to(package.parent)
+        found += [f"{where}:{line}: {package.name} imports {other}" for line, name in sorted(names) if name == other]
+    return found
+
+
 def main() -> int:
-    found = offences(ROOT / "ie")
+    found = offences(ROOT / "ie") + strangers(ROOT / "ie", "rdna4sim") + strangers(ROOT / "rdna4sim", "ie")
     for line in found:
         print(line)
     return 1 if found else 0

@@ -29,6 +29,14 @@ def test_the_tree_keeps_the_order() -> None:
     assert check_imports.offences(ROOT / "ie") == []
 
 
+def test_ie_and_the_simulator_do_not_know_one_another(tmp_path: Path) -> None:
+    assert check_imports.strangers(ROOT / "ie", "rdna4sim") == check_imports.strangers(ROOT / "rdna4sim", "ie") == []
+    path = tmp_path / "rdna4sim" / "hip.py"
+    path.parent.mkdir()
+    path.write_text("import numpy\nfrom . import elf\ndef f():\n    from ie.gguf import GgufFile\n")
+    assert check_imports.strangers(tmp_path / "rdna4sim", "ie") == ["rdna4sim/hip.py:4: rdna4sim imports ie"]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "offence"),
     [
