@@ -88,6 +88,8 @@ typedef struct {
     u64 counted, target_phase, last_yield;
     u32 state, number, half, nap, round;
     u64 seen[4]; /* digests of earlier rounds */
+    u64 quiet;   /* the launch's, when it last slept */
+    u32 sleeps;  /* since anything changed */
     void *weak;
 } HostWave;
 struct Group {
@@ -108,7 +110,7 @@ struct Launch {
     Site *sites;
     void *host_sp;
     HostWave *current;
-    u64 random;
+    u64 random, quiet; /* quiet: counts the rounds in which something changed */
     u64 counters[COUNTERS];
     u64 ended, least, most, phases;     /* waves that ended, their instructions; barriers of a workgroup, the greatest */
     int stop;
@@ -141,8 +143,6 @@ HIDDEN void weak_group_end(Launch *l, Group *g);
 HIDDEN void weak_wave_start(HostWave *h);
 HIDDEN void weak_wave_end(HostWave *h);
 HIDDEN void weak_wave_free(HostWave *h);
-HIDDEN u64 weak_digest(HostWave *h);
-HIDDEN u64 digest(const u64 *words, u64 count, u64 skip, u64 start);
 HIDDEN void weak_step(HostWave *h);
 HIDDEN void weak_load(Wave *w, u32 exec, const u64 *address, u32 bytes, u32 scope, u32 pc, u8 *out);
 HIDDEN void weak_store(Wave *w, u32 exec, const u64 *address, u32 bytes, u32 scope, u32 pc, const u8 *data);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 Launch *running;
-enum { ACTIVE_GROUPS = 64, SLICE = 1 << 16, PATIENCE = 1000, IDLE_ROUNDS = 100 };
+enum { ACTIVE_GROUPS = 64, SLICE = 1 << 16, PATIENCE = 1000, IDLE_ROUNDS = 100, SLEEPS = 20000 };
 
 void report_line(const char *format, ...) {
     va_list list;
@@ -60,6 +60,10 @@ static void on_yield(Wave *w, u32 why) {
     HostWave *h = w->host;
     if (why != YIELD_BARRIER || h->group->phase < h->target_phase) {
         h->state = why == YIELD_BARRIER ? WAVE_BARRIER : why == YIELD_SLEEP ? WAVE_SLEEP : WAVE_SLICE;
+        if (why == YIELD_SLEEP) {
+            if (h->quiet != h->launch->quiet) h->quiet = h->launch->quiet, h->sleeps = 0;
+            h->sleeps++;
+        }
         leave(h);
     }
     if (why == YIELD_BARRIER && h->weak) weak_barrier(h);
@@ -88,7 +92,8 @@ static void on_signal(Wave *w) {
     h->target_phase = h->group->phase + 1;
     barrier_passes(h->group);
 }
-static u64 on_clock(Wave *w) { return w->instructions; }
+/* Who reads the time may wait for it to pass. */
+static u64 on_clock(Wave *w) { ++*w->progress; return w->instructions; }
 static u32 on_barrier_state(Wave *w) {
     const Group *g = ((HostWave *)w->host)->group;
     return 1u | (g->members & 127) << 4 | (g->arrived & 127) << 16;
@@ -155,18 +160,17 @@ static void group_end(Launch *l, Group *g) {
     free(g->lds), free(g->lds_defined), free(g->wave);
     g->waves = 0;
 }
-u64 digest(const u64 *words, u64 count, u64 skip, u64 start) {
+static u64 digest(const u64 *words, u64 count, u64 skip, u64 start) {
     u64 h = start ^ 0xcbf29ce484222325ull;
-    for (u64 i = 0; i < count; i++) h = (h ^ (words[i] - skip < 4096 ? 0 : words[i])) * 0x9e3779b97f4a7c15ull, h ^= h >> 29;
+    for (u64 i = 0; i < count; i++) h = (h ^ (words[i] - (skip - 64) < 128 ? 0 : words[i])) * 0x9e3779b97f4a7c15ull, h ^= h >> 29;
     return h;
 }
-/* Whether a wave that ran and yielded stands where it stood a few rounds ago, with the same values in all registers: they are
- * on its stack. The count of instructions, which goes on, is there too, plain or a little ahead, and is
- * passed over. */
+/* Whether a wave that ran for its whole slice stands where it stood a few rounds ago, with the same values in all registers:
+ * they are on its stack. The count of instructions, which goes on, is there too, now and as of the last turn of a loop, and
+ * is passed over. In weak memory mode waves stop at too many places for this. */
 static int goes_in_circles(HostWave *h) {
     const u64 *from = h->coroutine.sp, *to = (const u64 *)(h->coroutine.stack + STACK_BYTES);
     u64 now = digest(from, (u64)(to - from), h->w.instructions, h->w.pc | (u64)h->state << 32);
-    if (h->weak) now ^= weak_digest(h);
     int same = 0;
     for (u32 i = 0; i < 4; i++) same |= h->seen[i] == now;
     h->seen[h->round++ & 3] = now;
@@ -179,7 +183,9 @@ static int all_idle(Launch *l) {
         for (u32 n = 0; n < l->group[i].waves; n++) {
             HostWave *h = &l->group[i].wave[n];
             if (h->state == WAVE_DONE || (h->state == WAVE_BARRIER && h->group->phase < h->target_phase)) continue;
-            if (h->nap || !goes_in_circles(h)) idle = 0;
+            /* Who sleeps, waits: for memory that nobody changes any more. */
+            if (h->quiet == l->quiet && h->sleeps >= SLEEPS) continue;
+            if (h->weak || h->state != WAVE_SLICE || !goes_in_circles(h)) idle = 0;
         }
     return idle;
 }
@@ -239,6 +245,7 @@ int launch_run(Function *f, const Shape *shape, const void *arguments, u64 bytes
             if (!l->group[i].alive) { group_end(l, &l->group[i]); l->group[i] = l->group[--l->active]; for (u32 n = 0; n < l->group[i].waves; n++) l->group[i].wave[n].group = &l->group[i]; }
             else i++;
         quiet = l->progress == seen ? quiet + 1 : 0;
+        l->quiet += !quiet;
         seen = l->progress;
         idle = quiet < PATIENCE || !all_idle(l) ? 0 : idle + 1;
         if (!l->active && l->next == l->groups) break;

@@ -599,11 +599,6 @@ void weak_wave_start(HostWave *h) {
     h->half = h->launch->function->kernel->wgp_mode ? h->number & 1 : 0;
     h->w.v = s->v, h->w.s = s->s;
 }
-/* A digest of the wave's registers, for finding waves that go round in circles. */
-u64 weak_digest(HostWave *h) {
-    const WaveState *s = h->weak;
-    return digest((const u64 *)s->v, (sizeof s->v + sizeof s->s) / 8, ~0ull << 32, s->stores + s->lds_stores);
-}
 /* At the end all stores get out, in any order. */
 void weak_wave_end(HostWave *h) {
     lds_out(h, ((WaveState *)h->weak)->lds_stores);

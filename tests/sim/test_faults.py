@@ -174,6 +174,22 @@ def test_much_work_without_a_store_is_no_endless_wait(weak: int) -> None:
         assert not (out.read(U32) == x).all()
 
 
+@pytest.mark.parametrize("weak", [0, 1])
+def test_waits_with_sleeps_need_no_limit_to_be_told_apart(weak: int) -> None:
+    one = np.ones(64, U32)
+    with simulator(weak=weak) as hip:
+        time, flag = (hip.kernel(code_object("faults"), name) for name in ("waits_for_time", "late_flag"))
+        for kernel, threads, args in ((time, 32, 1), (flag, 64, 2)):
+            out = hip.buffer(np.zeros(64, U32))
+            hip.launch(kernel, [1], [threads], [*[hip.buffer(np.zeros(1, U32))][: args - 1], out])
+            assert (out.read(U32)[:threads] == one[:threads]).all()
+    for name in ("late_flag", "endless_sleep"):
+        with simulator(weak=weak) as hip, pytest.raises(HipError) as caught:
+            kernel = hip.kernel(code_object("faults", "FAULT"), name)
+            hip.launch(kernel, [1], [64], [hip.buffer(np.zeros(1, U32)), hip.buffer(np.zeros(64, U32))])
+        assert caught.value.code == TIME_OUT and name in caught.value.report
+
+
 def test_the_limit_is_for_launches_that_go_on() -> None:
     with simulator(limit=1) as hip:
         hip.launch(hip.kernel(code_object("faults"), "add_one"), [1], [64], [hip.buffer(T), hip.buffer(T)])

@@ -143,6 +143,23 @@ KERNEL(64) counts_for_ever(u32 *out) {
     out[thread()] = x;
 }
 
+// Waits for a time, not for memory.
+KERNEL(32) waits_for_time(u32 *out) {
+    u64 start = __builtin_readsteadycounter();
+    while (__builtin_readsteadycounter() - start < 400000) __builtin_amdgcn_s_sleep(1);
+    out[thread()] = 1;
+}
+
+// A flag that a wave raises late, and one that nobody raises.
+KERNEL(64) late_flag(u32 *flag, u32 *out) {
+    if (thread() < 32) {
+        for (u32 i = 0; i < 9000; i++) __builtin_amdgcn_s_sleep(1);
+        UNLESS_FAULT(__scoped_atomic_store_n(flag, 1, __ATOMIC_RELEASE, DEVICE));
+    }
+    while (!__scoped_atomic_load_n(flag, __ATOMIC_ACQUIRE, DEVICE)) __builtin_amdgcn_s_sleep(1);
+    out[thread()] = 1;
+}
+
 NOINLINE u32 reads(const u32 *p, u32 at) { return p[at]; }
 KERNEL(64) in_a_call(const u32 *in, u32 *out) { out[thread()] = reads(in, thread() + 64 * FAULTY) + 1; }
 
