@@ -34,7 +34,8 @@ void report_fault(HostWave *h, u32 kind, u32 pc, u32 lane, u64 address, u32 byte
     static const char *const what[] = {"global read", "global write", "global atomic", "scalar read", "LDS read", "LDS write",
         "read of LDS that nobody wrote", "scratch access", "jump", "limit of instructions", "wait without progress",
         "register read before its wait", "misaligned access", "global access", "access whose lanes lie more than 4 GiB apart, which is not modelled",
-        "index beyond the kernel's registers", "end of the code without s_endpgm", "s_trap"};
+        "index beyond the kernel's registers", "end of the code without s_endpgm", "s_trap",
+        "atomic on scratch, which is not modelled,"};
     const SimKernel *k = h->launch->function->kernel;
     char place[64] = "";
     if (kind == FAULT_PC) snprintf(place, sizeof place, " to %#llx, which is no instruction's place", address);

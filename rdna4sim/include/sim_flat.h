@@ -17,7 +17,7 @@ INLINE u32 flat_own(u32 exec, VQ at) { return bits_v((VI)(high_v(at) == PRIVATE_
 /* Lanes of an atomic that go to global memory; scratch has no atomics. */
 INLINE u32 flat_global(Wave *w, u32 exec, u32 pc, VQ at) {
     u32 own = flat_own(exec, at), l = own ? (u32)__builtin_ctz(own) : 0;
-    if (UNLIKELY(own)) w->rt->fault(w, FAULT_SCRATCH, pc, l, low_v(at)[l], 4);
+    if (UNLIKELY(own)) w->rt->fault(w, FAULT_SCRATCH_ATOMIC, pc, l, low_v(at)[l], 4);
     return exec & ~flat_lds(exec, at);
 }
 
