@@ -47,17 +47,6 @@ LAYOUTS: dict[str, dict[str, tuple[int, int]]] = {
         "omod": (59, 2),
         "neg": (61, 3),
     },
-    "VOP3SD": {
-        "op": (16, 10),
-        "vdst": (0, 8),
-        "sdst": (8, 7),
-        "clamp": (15, 1),
-        "src0": (32, 9),
-        "src1": (41, 9),
-        "src2": (50, 9),
-        "omod": (59, 2),
-        "neg": (61, 3),
-    },
     "VOP3P": {
         "op": (16, 7),
         "vdst": (0, 8),
@@ -102,6 +91,8 @@ LAYOUTS: dict[str, dict[str, tuple[int, int]]] = {
         "ioffset": (72, 24),
     },
 }
+# A scalar destination where VOP3 has abs and opsel.
+LAYOUTS["VOP3SD"] = {k: v for k, v in LAYOUTS["VOP3"].items() if k not in ("abs", "opsel")} | {"sdst": (8, 7)}
 LAYOUTS["GLOBAL"] = LAYOUTS["SCRATCH"] = LAYOUTS["FLAT"]
 # Literals that are always there.
 ALWAYS_LITERAL = ("fmaak", "fmamk")

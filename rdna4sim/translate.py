@@ -7,6 +7,7 @@ The C is compiled against include/; what it needs at run time comes through the 
 from __future__ import annotations
 
 import re
+import string
 from dataclasses import dataclass
 
 from .decode import Inst, decode_range
@@ -304,7 +305,8 @@ def kernel_function(code: CodeObject, kernel: Kernel, index: int, variant: Varia
 
 
 def c_string(text: str) -> str:
-    return '"' + "".join(c if c.isalnum() or c in "_.$" else f"\\{ord(c):03o}" for c in text) + '"'
+    plain = string.ascii_letters + string.digits + "_.$"
+    return '"' + "".join(chr(b) if chr(b) in plain else f"\\{b:03o}" for b in text.encode()) + '"'
 
 
 HIDDEN = {"hidden_dynamic_lds_size": "ARG_DYNAMIC_LDS", "hidden_grid_dims": "ARG_DIMENSIONS"}

@@ -170,7 +170,7 @@ int module_load(const void *image, u64 bytes, Module **out) {
         u64 value = t->relocation[i].addend + (u64)m->code;
         if (t->relocation[i].address + 8 <= end) memcpy(m->code + t->relocation[i].address, &value, 8);
     }
-    for (u32 i = 0; i < t->kernels; i++) m->functions[i] = (Function){m, &t->kernel[i], 0};
+    for (u32 i = 0; i < t->kernels; i++) m->functions[i] = (Function){m, &t->kernel[i]};
     m->next = modules;
     modules = *out = m;
     return hipSuccess;
@@ -443,7 +443,7 @@ static int launch(void *f, Shape s, void *stream, void **values, void **extra, v
     u8 *arguments = arguments_of(k, &s, &given);
     if (!arguments) return done(hipErrorOutOfMemory);
     if (start) event_mark(start);
-    sticky = launch_run(known, &s, arguments, k->kernarg_bytes);
+    sticky = launch_run(known, &s, arguments);
     memory_give((u64)arguments, BLOCK_ARGUMENTS);
     if (stop) event_mark(stop);
     /* As on hardware the fault shows at the next call. */

@@ -53,7 +53,7 @@ HIDDEN int memory_register(u64 address, u64 bytes);
 HIDDEN int memory_unregister(u64 address);
 
 typedef struct Module Module;
-typedef struct { Module *module; const SimKernel *kernel; u64 launches; } Function;
+typedef struct { Module *module; const SimKernel *kernel; } Function;
 struct Module {
     void *library;
     const SimModule *table;
@@ -67,7 +67,6 @@ HIDDEN int module_unload(Module *m);
 HIDDEN void module_unload_all(void);
 HIDDEN int module_known(const Module *m);
 HIDDEN Function *function_known(const void *f);
-HIDDEN void digest_hex(const u8 *prefix, size_t prefix_bytes, const u8 *data, size_t bytes, char *hex);
 
 /* Coroutines: a wave runs on a stack of its own until it yields. */
 typedef struct { void *sp; u8 *stack; } Coroutine;
@@ -85,7 +84,7 @@ typedef struct {
     Coroutine coroutine;
     Group *group;
     Launch *launch;
-    u64 counted, target_phase, last_yield;
+    u64 target_phase;
     u32 state, number, half, nap, round;
     u64 seen[4]; /* digests of earlier rounds */
     u64 quiet;   /* the launch's, when it last slept */
@@ -93,7 +92,7 @@ typedef struct {
     void *weak;
 } HostWave;
 struct Group {
-    u32 index, waves, alive, members, arrived, asleep;
+    u32 index, waves, alive, members, arrived;
     u64 phase;
     u8 *lds, *lds_defined;
     HostWave *wave;
@@ -103,13 +102,12 @@ typedef struct { u32 grid[3], block[3], dynamic_lds; int cooperative; } Shape;
 struct Launch {
     Function *function;
     Shape shape;
-    u64 kernarg, code, total, progress, clock, since, total_seen;
+    u64 kernarg, code, total, progress;
     u32 groups, next, active, limit_active, lds_bytes, waves, fault;
     u32 *order;
     Group *group;
     Site *sites;
     void *host_sp;
-    HostWave *current;
     u64 random, quiet; /* quiet: counts the rounds in which something changed */
     u64 counters[COUNTERS];
     u64 ended, least, most, phases;     /* waves that ended, their instructions; barriers of a workgroup, the greatest */
@@ -117,7 +115,7 @@ struct Launch {
 };
 HIDDEN extern Launch *running;
 HIDDEN extern const Runtime runtime;
-HIDDEN int launch_run(Function *f, const Shape *shape, const void *arguments, u64 argument_bytes);
+HIDDEN int launch_run(Function *f, const Shape *shape, const void *arguments);
 HIDDEN u32 occupancy(const SimKernel *k, u32 threads, u32 dynamic_lds);
 HIDDEN u64 random_next(u64 *state);
 HIDDEN u32 random_below(u64 *state, u32 n);
@@ -131,7 +129,6 @@ HIDDEN extern double estimated_ms;
 
 /* Reports. */
 HIDDEN void report_fault(HostWave *h, u32 kind, u32 pc, u32 lane, u64 address, u32 bytes);
-HIDDEN void report_stuck(Launch *l, const char *why);
 HIDDEN void report_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
 HIDDEN int fault_error(u32 kind);
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 Launch *running;
-enum { ACTIVE_GROUPS = 64, SLICE = 1 << 16, PATIENCE = 1000, IDLE_ROUNDS = 100, SLEEPS = 20000 };
+enum { ACTIVE_GROUPS = 64, SLICE = 1 << 16, FEW_ROUNDS = 8, PATIENCE = 1000, IDLE_ROUNDS = 100, SLEEPS = 20000 };
 
 void report_line(const char *format, ...) {
     va_list list;
@@ -99,9 +99,11 @@ static u32 on_barrier_state(Wave *w) {
     const Group *g = ((HostWave *)w->host)->group;
     return 1u | (g->members & 127) << 4 | (g->arrived & 127) << 16;
 }
-const Runtime runtime = {.yield = on_yield, .fault = on_fault, .locate = on_locate, .signal = on_signal, .clock = on_clock, .barrier_state = on_barrier_state,
+const Runtime runtime = {.yield = on_yield, .fault = on_fault, .locate = on_locate, .signal = on_signal, .clock = on_clock,
+    .barrier_state = on_barrier_state,
     .weak_load = weak_load, .weak_store = weak_store, .weak_atomic = weak_atomic, .weak_after_atomic = weak_after_atomic,
-    .weak_defer = weak_defer, .weak_lds_defer = weak_lds_defer, .weak_lds_note = weak_lds_note, .weak_lds_store = weak_lds_store, .weak_lds_drain = weak_lds_drain, .weak_pending = weak_pending, .weak_wait = weak_wait,
+    .weak_defer = weak_defer, .weak_lds_defer = weak_lds_defer, .weak_lds_note = weak_lds_note,
+    .weak_lds_store = weak_lds_store, .weak_lds_drain = weak_lds_drain, .weak_pending = weak_pending, .weak_wait = weak_wait,
     .weak_inv = weak_inv, .weak_wb = weak_wb};
 
 static void wave_counted(Launch *l, u64 n) {
@@ -177,7 +179,7 @@ static int goes_in_circles(HostWave *h) {
     h->seen[h->round++ & 3] = now;
     return same;
 }
-/* Whether nothing can happen any more, as far as this round tells: all waves wait at barriers or go in circles. */
+/* Whether nothing can happen any more, as far as this round tells: all waves wait at barriers, sleep, or go in circles. */
 static int all_idle(Launch *l) {
     int idle = 1;
     for (u32 i = 0; i < l->active; i++)
@@ -212,14 +214,24 @@ static void stuck(Launch *l, u32 kind) {
     if (!l->active)
         report_line("rdna4sim: kernel %s: limit of instructions after %u of %u workgroups\n", l->function->kernel->name, l->next, l->groups);
 }
+static u32 least_of(u32 a, u32 b) { return a < b ? a : b; }
+/* Workgroups in an order by seed; 0: as they are numbered. */
+static u32 *order_of(Launch *l) {
+    u32 *order = settings.seed ? malloc(l->groups * sizeof *order) : 0;
+    for (u32 i = 0; order && i < l->groups; i++) order[i] = i;
+    for (u32 i = l->groups; order && i > 1; i--) {
+        u32 j = random_below(&l->random, i), t = order[j];
+        order[j] = order[i - 1], order[i - 1] = t;
+    }
+    return order;
+}
 static void round_of(Launch *l, u32 slot) {
     Group *g = &l->group[slot];
     u32 first = settings.seed ? random_below(&l->random, g->waves) : 0, back = settings.seed && random_next(&l->random) & 1;
     for (u32 i = 0; i < g->waves && !l->stop; i++) step(l, &g->wave[(first + (back ? g->waves - i : i)) % g->waves]);
 }
-int launch_run(Function *f, const Shape *shape, const void *arguments, u64 bytes) {
+int launch_run(Function *f, const Shape *shape, const void *arguments) {
     const SimKernel *k = f->kernel;
-    (void)arguments, (void)bytes;
     Launch launch = {.function = f, .shape = *shape, .random = settings.seed}, *l = &launch;
     running = l;
     counters_start();
@@ -228,18 +240,19 @@ int launch_run(Function *f, const Shape *shape, const void *arguments, u64 bytes
     l->lds_bytes = k->lds_bytes + shape->dynamic_lds;
     l->code = (u64)f->module->code, l->kernarg = (u64)arguments;
     l->sites = calloc(k->sites + 1, sizeof *l->sites);
-    l->limit_active = shape->cooperative || l->groups < ACTIVE_GROUPS ? l->groups : ACTIVE_GROUPS;
-    l->group = calloc(l->limit_active, sizeof *l->group);
-    l->order = malloc(l->groups * sizeof *l->order);
-    for (u32 i = 0; i < l->groups; i++) l->order[i] = i;
-    for (u32 i = l->groups; settings.seed && i > 1; i--) {
-        u32 j = random_below(&l->random, i), t = l->order[j];
-        l->order[j] = l->order[i - 1], l->order[i - 1] = t;
-    }
+    /* A few workgroups at a time, all that the card holds if those wait for others. */
+    const u32 fit = occupancy(k, shape->block[0] * shape->block[1] * shape->block[2], shape->dynamic_lds) * PROCESSORS;
+    const u32 most = least_of(l->groups, fit > ACTIVE_GROUPS ? fit : ACTIVE_GROUPS);
+    l->limit_active = shape->cooperative ? l->groups : least_of(l->groups, ACTIVE_GROUPS);
+    l->group = calloc(most, sizeof *l->group);
+    l->order = order_of(l);
     u64 seen = 0, quiet = 0, idle = 0;
     if (settings.weak) weak_launch_start(l);
     while (!l->stop) {
-        while (l->active < l->limit_active && l->next < l->groups) group_start(l, &l->group[l->active++], l->order[l->next++]);
+        while (l->active < l->limit_active && l->next < l->groups) {
+            group_start(l, &l->group[l->active++], l->order ? l->order[l->next] : l->next);
+            l->next++;
+        }
         if (!l->active) break;
         for (u32 i = 0; i < l->active && !l->stop; i++) round_of(l, i);
         for (u32 i = 0; i < l->active && !l->stop;)
@@ -248,6 +261,7 @@ int launch_run(Function *f, const Shape *shape, const void *arguments, u64 bytes
         quiet = l->progress == seen ? quiet + 1 : 0;
         l->quiet += !quiet;
         seen = l->progress;
+        if (quiet > FEW_ROUNDS && l->limit_active < most) l->limit_active = least_of(2 * l->limit_active, most);
         idle = quiet < PATIENCE || !all_idle(l) ? 0 : idle + 1;
         if (!l->active && l->next == l->groups) break;
         if (settings.limit && l->total > settings.limit) stuck(l, FAULT_LIMIT);

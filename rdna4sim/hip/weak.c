@@ -135,7 +135,7 @@ typedef struct { u64 number; u32 address, bytes; WeakOp *op; u8 data[16]; } LdsS
 /* What a load reads. Its result may be read at any time until it lands; a late load keeps this. */
 typedef struct { u64 lo, hi; u32 exec, bytes, scope, is_signed; u64 address[LANES]; } Source;
 enum { NOT_LATE, LATE_MEMORY, LATE_LDS };
-typedef struct { u32 land, first, count, exec, pc, late, sources; Source source[2]; u32 data[4 * LANES]; } Pending;
+typedef struct { u32 land, first, count, exec, late, sources; Source source[2]; u32 data[4 * LANES]; } Pending;
 
 typedef struct {
     V v[256];
@@ -224,7 +224,7 @@ static void shared_clear(GroupState *g) {
 static Line *shared_line(GroupState *g, u64 line) {
     Line *l = cache_find(&g->shared, line);
     if (l) return l;
-    if (g->shared.count >= MOST_LINES) { shared_clear(g); }
+    if (g->shared.count >= MOST_LINES) shared_clear(g);
     return cache_add(&g->shared, line, history_at(&device, line, some_epoch(g->shared.since), (const u8 *)line));
 }
 static Line *near_line(GroupState *g, u32 half, u64 line) {
@@ -535,7 +535,7 @@ void weak_pending(Wave *w, u32 kind, u32 what, u32 first, u32 count, u32 exec, c
     if (kind != PENDING_STORE) {
         if (s->waiting[kind] == QUEUE) land(w, &s->pending[kind][s->oldest[kind]], kind);
         Pending *p = &s->pending[kind][(s->oldest[kind] + s->waiting[kind]++) & QUEUE];
-        *p = (Pending){.land = what, .first = first, .count = count, .exec = exec, .pc = pc};
+        *p = (Pending){.land = what, .first = first, .count = count, .exec = exec};
         if (what != LAND_NOTHING && what != LAND_HOLD) memcpy(p->data, data, count * (what == LAND_S ? 4 : 4 * LANES));
         if (sources && (kind == PENDING_LOAD || kind == PENDING_DS) && what != LAND_NOTHING && what != LAND_HOLD && !chance(2)) {
             memcpy(p->source, s->source, sizeof p->source);

@@ -265,6 +265,6 @@ INLINE u64 scalar_at(Wave *w, Site *site, u32 pc, u64 p, u32 bytes) {
     return p;
 }
 
-/* A store nobody asked to wait for is a number in the dark: register poison differs by seed. */
+/* What a register holds that nothing was written to: a NaN, another one for each seed and register. */
 INLINE u32 poison(u32 seed, u32 what) { return 0x7fc00000u | ((seed * 0x9e3779b1u + what * 0x85ebca6bu) >> 10 & 0x3fffffu) | 1; }
 #endif

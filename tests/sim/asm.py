@@ -88,14 +88,22 @@ KERNEL = """
 .p2align 6
 .amdhsa_kernel {name}
   .amdhsa_user_sgpr_kernarg_segment_ptr 1
-  .amdhsa_kernarg_size 32
-  .amdhsa_group_segment_fixed_size 4096
-  .amdhsa_next_free_vgpr 64
+  .amdhsa_kernarg_size {arguments}
+  .amdhsa_group_segment_fixed_size {lds}
+  .amdhsa_private_segment_fixed_size {scratch}
+  .amdhsa_next_free_vgpr {vgprs}
   .amdhsa_next_free_sgpr 48
   .amdhsa_wavefront_size32 1
 .end_amdhsa_kernel
 .text
 """
+
+
+def kernel_text(name: str, body: str, arguments: int = 32, lds: int = 4096, scratch: int = 0, vgprs: int = 64) -> str:
+    """A kernel and its descriptor; s_endpgm follows the body. arguments, lds, scratch: bytes."""
+    return KERNEL.format(name=name, body=body, arguments=arguments, lds=lds, scratch=scratch, vgprs=vgprs)
+
+
 META = """
 .amdgpu_metadata
 ---
@@ -241,7 +249,7 @@ def assemble(text: str) -> bytes:
 def image_of(groups: Sequence[Sequence[Snippet]], patterns: int) -> bytes:
     """A code object whose kernels k0, k1, ... run one group of snippets each."""
     names = [f"k{i}" for i in range(len(groups))]
-    kernels = [KERNEL.format(name=n, body=_body(g, n, patterns)) for n, g in zip(names, groups, strict=True)]
+    kernels = [kernel_text(n, _body(g, n, patterns)) for n, g in zip(names, groups, strict=True)]
     return assemble(HEAD + "".join(kernels) + META.format(kernels="".join(META_KERNEL.format(name=n) for n in names)))
 
 

@@ -190,6 +190,14 @@ def test_waits_with_sleeps_need_no_limit_to_be_told_apart(weak: int) -> None:
         assert caught.value.code == TIME_OUT and name in caught.value.report
 
 
+@pytest.mark.parametrize("seed", [0, 3])
+def test_as_many_workgroups_as_the_card_holds_may_wait_for_one_another(seed: int) -> None:
+    with simulator(seed=seed) as hip:
+        out, kernel = hip.buffer(np.zeros(300 * 32, U32)), hip.kernel(code_object("faults"), "last_raises")
+        hip.launch(kernel, [300], [32], [hip.buffer(np.zeros(1, U32)), out, U32(300)])
+        assert (out.read(U32) == 1).all()
+
+
 def test_the_limit_is_for_launches_that_go_on() -> None:
     with simulator(limit=1) as hip:
         hip.launch(hip.kernel(code_object("faults"), "add_one"), [1], [64], [hip.buffer(T), hip.buffer(T)])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.sim.asm import HEAD, KERNEL, META, META_KERNEL, assemble
+from tests.sim.asm import HEAD, META, META_KERNEL, assemble, kernel_text
 from tests.sim.build import code_object, compile_source
 from tests.sim.exact import U32, U64
 from tests.sim.hip import ILLEGAL_ADDRESS, LAUNCH_FAILURE, Hip, HipError, simulator
@@ -43,8 +43,7 @@ def assembled(bodies: dict[str, str]) -> bytes:
     load = "  s_load_b256 s[4:11], s[0:1], 0x0\n  v_and_b32 v0, 0x3ff, v0\n  s_wait_kmcnt 0\n"
     text = HEAD
     for name, body in bodies.items():
-        text += KERNEL.format(name=name, body=load + "\n".join("  " + line.strip() for line in body.split(";")))
-    text = text.replace(".amdhsa_next_free_vgpr", ".amdhsa_private_segment_fixed_size 64\n  .amdhsa_next_free_vgpr")
+        text += kernel_text(name, load + "\n".join("  " + line.strip() for line in body.split(";")), scratch=64)
     meta = META.format(kernels="".join(META_KERNEL.format(name=name) for name in bodies))
     return assemble(text + meta.replace(PRIVATE + "0", PRIVATE + "64"))
 

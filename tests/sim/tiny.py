@@ -5,29 +5,8 @@ Owns: the text around the instructions. Two buffers are the arguments; s[0:1] po
 
 from __future__ import annotations
 
-from tests.sim.asm import HEAD, META, assemble
+from tests.sim.asm import HEAD, META, assemble, kernel_text
 
-KERNEL = """
-.globl {name}
-.p2align 8
-.type {name},@function
-{name}:
-{body}
-  s_endpgm
-.size {name}, .-{name}
-.section .rodata
-.p2align 6
-.amdhsa_kernel {name}
-  .amdhsa_user_sgpr_kernarg_segment_ptr 1
-  .amdhsa_kernarg_size 16
-  .amdhsa_group_segment_fixed_size {lds}
-  .amdhsa_private_segment_fixed_size 16
-  .amdhsa_next_free_vgpr {vgprs}
-  .amdhsa_next_free_sgpr 48
-  .amdhsa_wavefront_size32 1
-.end_amdhsa_kernel
-.text
-"""
 NOTE = """  - .name: {name}
     .symbol: {name}.kd
     .kernarg_segment_size: 16
@@ -46,5 +25,5 @@ NOTE = """  - .name: {name}
 
 def tiny(name: str, body: str, vgprs: int = 24, lds: int = 0, threads: int = 1024) -> bytes:
     """The code object of one kernel; `s_endpgm` follows the body."""
-    values = {"name": name, "body": body, "vgprs": vgprs, "lds": lds, "threads": threads}
-    return assemble(HEAD + KERNEL.format(**values) + META.format(kernels=NOTE.format(**values)))
+    note = NOTE.format(name=name, vgprs=vgprs, lds=lds, threads=threads)
+    return assemble(HEAD + kernel_text(name, body, 16, lds, 16, vgprs) + META.format(kernels=note))

@@ -160,6 +160,13 @@ KERNEL(64) late_flag(u32 *flag, u32 *out) {
     out[thread()] = 1;
 }
 
+// All wait for the last workgroup: on the card there is room for more than run here at first.
+KERNEL(32) last_raises(u32 *flag, u32 *out, u32 groups) {
+    if (group() == groups - 1) __scoped_atomic_store_n(flag, 1, __ATOMIC_RELEASE, DEVICE);
+    while (!__scoped_atomic_load_n(flag, __ATOMIC_ACQUIRE, DEVICE)) __builtin_amdgcn_s_sleep(1);
+    out[group() * 32 + thread()] = 1;
+}
+
 NOINLINE u32 reads(const u32 *p, u32 at) { return p[at]; }
 KERNEL(64) in_a_call(const u32 *in, u32 *out) { out[thread()] = reads(in, thread() + 64 * FAULTY) + 1; }
 
