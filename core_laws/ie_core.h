@@ -14,6 +14,7 @@
 #define IE_BLOCK 32            /* values along K that share one Q8 activation scale */
 #define IE_KV_BLOCK 32         /* positions in one KV block; a power of two */
 #define IE_KV_SHIFT 5
+#define IE_KV_CHUNK 16         /* blocks in a chunk of the KV cache; a power of two */
 #define IE_ATTN_SEGMENT 256    /* positions in one attention segment; a multiple of IE_KV_BLOCK */
 #define IE_ALIGN 256           /* byte alignment of arena buffers and device weights */
 #define IE_MAX_DECODE_ROWS 16  /* rows of one decode command */
@@ -101,22 +102,28 @@ IE_FN int64_t ie_q8_sums_offset(int64_t k) { return ie_q8_scale_offset(k) + 8 * 
 IE_FN int64_t ie_q8_row_bytes(int64_t k) { return ie_align_up(ie_q8_scale_offset(k) + 16 * ie_q8_blocks(k), 64); }
 IE_FN int64_t ie_f32_row_bytes(int64_t n) { return ie_align_up(4 * n, 64); }
 
-/* ---- paged KV cache: F16, one pool of `blocks` a layer. A block holds 32 positions of every KV head. In memory keys are
- * [head][block][dim][position] (positions in lanes), values [head][block][position][dim]: what attention goes through for
- * one head lies in one run as long as blocks are handed out in order, and a long run is read faster than pieces. ---- */
+/* ---- paged KV cache: F16. A block holds 32 positions of every KV head. Blocks lie in chunks, and a chunk holds the keys
+ * and values of its blocks for all layers: a long context that is not used yet takes no memory, even in huge pages. Within a
+ * chunk keys of a layer are [head][block][dim][position] (positions in lanes), values [head][block][position][dim]: what
+ * attention goes through for one head lies in runs as long as blocks are handed out in order, and a run is read faster
+ * than pieces. `chunk`: elements from one chunk to the next. ---- */
 
 IE_FN int64_t ie_kv_blocks(int64_t positions) { return ie_div_up(positions, IE_KV_BLOCK); }
 IE_FN int64_t ie_kv_block_of(int64_t pos) { return pos >> IE_KV_SHIFT; }
 IE_FN int64_t ie_kv_slot_of(int64_t pos) { return pos & (IE_KV_BLOCK - 1); }
-/* Elements of a pool for keys (or values) of `heads` KV heads of `dim`. */
-IE_FN int64_t ie_kv_pool_elems(int64_t blocks, int64_t heads, int64_t dim) { return blocks * heads * dim * IE_KV_BLOCK; }
-IE_FN int64_t ie_k_index(int64_t blocks, int64_t block, int64_t dim, int64_t head, int64_t d, int64_t slot)
+/* Elements of a chunk for keys (or values) of one layer with `heads` KV heads of `dim`. */
+IE_FN int64_t ie_kv_chunk_elems(int64_t heads, int64_t dim) { return IE_KV_CHUNK * IE_KV_BLOCK * heads * dim; }
+IE_FN int64_t ie_kv_index(int64_t chunk, int64_t block, int64_t dim, int64_t head)
 {
-    return ((head * blocks + block) * dim + d) * IE_KV_BLOCK + slot;
+    return block / IE_KV_CHUNK * chunk + (head * IE_KV_CHUNK + block % IE_KV_CHUNK) * dim * IE_KV_BLOCK;
 }
-IE_FN int64_t ie_v_index(int64_t blocks, int64_t block, int64_t dim, int64_t head, int64_t slot, int64_t d)
+IE_FN int64_t ie_k_index(int64_t chunk, int64_t block, int64_t dim, int64_t head, int64_t d, int64_t slot)
 {
-    return ((head * blocks + block) * IE_KV_BLOCK + slot) * dim + d;
+    return ie_kv_index(chunk, block, dim, head) + d * IE_KV_BLOCK + slot;
+}
+IE_FN int64_t ie_v_index(int64_t chunk, int64_t block, int64_t dim, int64_t head, int64_t slot, int64_t d)
+{
+    return ie_kv_index(chunk, block, dim, head) + slot * dim + d;
 }
 /* First visible position for a query at pos under a sliding window (0: no window). */
 IE_FN int64_t ie_window_start(int64_t pos, int64_t window)

@@ -20,7 +20,7 @@ from .devices.base import Progress
 from .devices.cpu import partials_bytes, read_bandwidth
 from .errors import IeError, ResourceError
 from .gguf import GgufFile
-from .kv import BLOCK, BlockPool
+from .kv import BLOCK, CHUNK, BlockPool
 from .kv import Sequence as KvSequence
 from .machine import free_memory, this_machine
 from .options import DraftOptions, EngineOptions, resolve_context, resolve_threads
@@ -80,12 +80,12 @@ class MemoryNeed:
 def memory_need(
     config: ModelConfig, weight_bytes: int, work_bytes: int, n_ctx: int, slots: int = STATE_SLOTS
 ) -> MemoryNeed:
-    """What a context of n_ctx tokens takes: KV in whole blocks, `slots` states; rotary tables and the room for partial
+    """What a context of n_ctx tokens takes: KV in whole chunks, `slots` states; rotary tables and the room for partial
     results of attention are counted as work."""
     rope = sum(4 * r.n_rot * n_ctx for r in config.ropes)
     heads = {layer.n_head for layer in config.layers if not layer.delta}
     work_bytes += sum(partials_bytes(n, config.head_dim, n_ctx) for n in heads)
-    kv = -(-n_ctx // BLOCK) * BLOCK * config.kv_bytes_per_token
+    kv = -(-n_ctx // (CHUNK * BLOCK)) * CHUNK * BLOCK * config.kv_bytes_per_token
     return MemoryNeed(weight_bytes, kv, work_bytes + rope, config.state_bytes(slots))
 
 

@@ -13,6 +13,7 @@ from .errors import ResourceError
 from .step import StepInputs
 
 BLOCK = 32  # IE_KV_BLOCK in core_laws/ie_core.h; a test compares them
+CHUNK = 16  # IE_KV_CHUNK: blocks that take memory together; likewise
 
 
 class BlockPool:

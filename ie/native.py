@@ -52,7 +52,7 @@ def int64s(values: Any) -> np.ndarray:
 
 def constant(name: str) -> int:
     """A constant of ie_core.h: lanes, q8_block, kv_block, attn_segment, align, decode_rows."""
-    names = ("lanes", "q8_block", "kv_block", "attn_segment", "align", "decode_rows")
+    names = ("lanes", "q8_block", "kv_block", "attn_segment", "align", "decode_rows", "kv_chunk")
     return int(lib()[1].ie_core_constant(names.index(name)))
 
 

@@ -21,7 +21,7 @@ STEP_FIELDS: tuple[tuple[str, str, str], ...] = (
     ("n_segs", "int32_t", "segments: runs of rows of one sequence"),
     ("skip", "int32_t", "commands flagged IE_CMD_SKIPPABLE are left out when nonzero"),
     ("max_blocks", "int32_t", "entries of one block table"),
-    ("pool_blocks", "int32_t", "KV blocks of a layer's pool; the executor that made the pool writes it"),
+    ("kv_chunk", "int32_t", "KiB from one chunk of the KV cache to the next; the executor that made it writes it"),
     ("token", "uint64_t", "int32 [rows]"),
     ("pos", "uint64_t", "int32 [rows], absolute position"),
     ("seq", "uint64_t", "int32 [rows], index of the block table"),
@@ -86,7 +86,7 @@ class StepInputs:
         self.address = int(self.memory.ctypes.data)
         # A few numbers at a time, as in decode, are written some ten times faster like this than through numpy.
         self._few = {name: array.data for name, array in self.arrays.items()}
-        self._head = self.memory[:24].view("<i4").data  # n_rows, n_outs, n_segs, skip, max_blocks, pool_blocks
+        self._head = self.memory[:24].view("<i4").data  # n_rows, n_outs, n_segs, skip, max_blocks, kv_chunk
 
     def fill(self, runs: Sequence[Run], outs: Sequence[int], skip: bool = False) -> None:
         """Describe one step: runs in row order; `outs` row indices."""
@@ -116,9 +116,9 @@ class StepInputs:
         for j, value in enumerate((row, n_outs, len(runs), int(skip))):
             self._head[j] = value
 
-    def set_pool(self, blocks: int) -> None:
-        """KV blocks of each layer's pool: the executor that is about to run knows how many it made."""
-        self._head[5] = blocks
+    def set_chunk(self, size: int) -> None:
+        """KiB of a chunk of the KV cache: the executor that is about to run knows what it made."""
+        self._head[5] = size
 
     def check(self) -> None:
         """Invariants that kernels rely on; raises AssertionError."""

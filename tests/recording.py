@@ -108,7 +108,7 @@ class Recording:
     def step(self, name: str, executor: CpuExecutor, handle: int, step: StepInputs, run: Call) -> None:
         """One step of a model: what the executor holds, before and after `run`, which runs it."""
         bound = executor.bound[handle]
-        step.set_pool(executor.n_blocks)  # as the run will
+        step.set_chunk(executor.kv_chunk)  # as the run will
         assert executor.arena is not None
         more = [m.array for m in (*executor._memory.values(), *executor._partials.values())]
         more += [executor.arena.array, *executor._ropes]

@@ -20,6 +20,7 @@ from ie import native, weights
 from ie.devices.cpu import available_isas
 from ie.devices.reference import ReferenceExecutor, quantize_q8
 from ie.formats import Format
+from ie.kv import CHUNK
 from ie.plan import plan_program
 from ie.program import Buffer, Cache, Command, Matrix, Partials, Program, RopeTable, State, Table, Vector, View, pack
 from ie.step import OUTS, ROW, ROWS, SEGS, Run, StepInputs
@@ -174,6 +175,12 @@ def row_bytes(buffer: Buffer) -> int:
     )
 
 
+def chunked(pool: Array) -> Array:
+    """[blocks, …] as [chunks, CHUNK, …]; blocks that fill up the last chunk are NaN, which nobody may read."""
+    spare = np.full((-len(pool) % CHUNK, *pool.shape[1:]), np.nan, pool.dtype)
+    return np.concatenate([pool, spare]).reshape(-1, CHUNK, *pool.shape[1:])
+
+
 class CpuRun:
     """Memory of a case as the C walker sees it: a buffer is uint8 [capacity, row bytes], a cache its pool."""
 
@@ -192,8 +199,8 @@ class CpuRun:
                 guard.array[:n, : raw.shape[1]] = raw[:n]
             self.guards[b] = guard
         for layer, (k, v) in case.caches.items():
-            self.guards[layer, "k"] = Guarded.copy_of(np.ascontiguousarray(k.transpose(2, 0, 3, 1)))
-            self.guards[layer, "v"] = Guarded.copy_of(np.ascontiguousarray(v.transpose(2, 0, 1, 3)))
+            self.guards[layer, "k"] = Guarded.copy_of(np.ascontiguousarray(chunked(k).transpose(0, 3, 1, 4, 2)))
+            self.guards[layer, "v"] = Guarded.copy_of(np.ascontiguousarray(chunked(v).transpose(0, 3, 1, 2, 4)))
         for state, values in case.states.items():
             self.guards[state] = Guarded.copy_of(values)
 
@@ -210,10 +217,13 @@ class CpuRun:
 
     def keys(self, layer: int) -> Array:
         """float16 [blocks, 32, heads, dim]."""
-        return self.guards[layer, "k"].array.transpose(1, 3, 0, 2)
+        return self._whole(self.guards[layer, "k"].array.transpose(0, 2, 4, 1, 3), layer)
 
     def values(self, layer: int) -> Array:
-        return self.guards[layer, "v"].array.transpose(1, 2, 0, 3)
+        return self._whole(self.guards[layer, "v"].array.transpose(0, 2, 3, 1, 4), layer)
+
+    def _whole(self, chunks: Array, layer: int) -> Array:
+        return chunks.reshape(-1, *chunks.shape[2:])[: len(self.case.caches[layer][0])]
 
     def state(self, state: State) -> Array:
         return self.guards[state].array
@@ -238,11 +248,11 @@ def _writable(case: Case, run: CpuRun, key: Any) -> Array:
                     mask[rows, 4 * view.offset : 4 * (view.offset + view.cols)] = True
         if isinstance(key, tuple) and command.op == "rope" and command.args["k_cache"].layer == key[0]:
             for slot, pos, _ in case.positions():
-                at = case.tables[slot, pos // BLOCK], pos % BLOCK
+                chunk, block = divmod(case.tables[slot, pos // BLOCK], CHUNK)
                 if key[1] == "k":
-                    mask[:, at[0], :, at[1]] = True
+                    mask[chunk, :, block, :, pos % BLOCK] = True
                 else:
-                    mask[:, at[0], at[1], :] = True
+                    mask[chunk, :, block, pos % BLOCK] = True
     return mask
 
 
@@ -348,7 +358,9 @@ def prepare(
         commands.reshape(-1, 256)[:, 8:12].view("<u4")[:] = flags
     step = step or case.step()
     step.check()
-    step.set_pool(max((len(k) for k, _ in case.caches.values()), default=0))
+    shapes = {k.shape[2:] for k, _ in case.caches.values()}
+    assert len(shapes) <= 1, "one step has one distance between chunks"
+    step.set_chunk(sum(2 * native.lib()[1].ie_core_kv_chunk_elems(*shape) // 1024 for shape in shapes))
     return Prepared(commands, np.asarray(case.program.stage_starts(), np.int32), step, block, rooms)
 
 

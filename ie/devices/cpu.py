@@ -99,14 +99,13 @@ class CpuExecutor:
         self.rope_address = [t.ctypes.data for t in tables]
 
     def _make_cache(self, n_blocks: int) -> None:
-        caches, self.n_blocks = self._all.caches(), n_blocks
-        sizes = [2 * self.lib.ie_core_kv_pool_elems(n_blocks, c.heads, c.dim) for c in caches]
-        memory = self._memory["KV cache"] = native.Memory(sum(sizes), "the KV cache")
-        self.cache_address: dict[tuple[int, str], int] = {}
-        pos = memory.address
-        for cache, size in zip(caches, sizes, strict=True):
-            self.cache_address[cache.layer, cache.which] = pos
-            pos += size
+        """Chunks of blocks, each with the keys and values of all layers. Only chunks that are used take memory."""
+        caches, per_chunk = self._all.caches(), native.constant("kv_chunk")
+        sizes = [2 * self.lib.ie_core_kv_chunk_elems(c.heads, c.dim) for c in caches]
+        self.kv_chunk, self.n_chunks = sum(sizes) // 1024, -(-n_blocks // per_chunk)
+        memory = self._memory["KV cache"] = native.Memory(self.n_chunks * sum(sizes), "the KV cache", huge=True)
+        starts = [memory.address + sum(sizes[:i]) for i in range(len(sizes))]
+        self.cache_address = {(c.layer, c.which): at for c, at in zip(caches, starts, strict=True)}
 
     def _make_states(self, n_seqs: int) -> None:
         """Recurrent state and the like: `shape` floats for each sequence, one after the other."""
@@ -184,7 +183,7 @@ class CpuExecutor:
     # ---- running ----
 
     def run(self, handle: int, step: StepInputs) -> None:
-        step.set_pool(self.n_blocks)
+        step.set_chunk(self.kv_chunk)
         if self.lib.ie_run(self.pool, self.bound[handle].struct, step.address) != 0:
             raise DeviceError("cpu: the program was refused")
 
@@ -192,7 +191,7 @@ class CpuExecutor:
         one, starts = self.ffi.new("ie_program *"), np.array([0, 1], np.int32)
         one.cmds = self.bound[handle].struct.cmds + COMMAND_BYTES * index
         one.stage_start, one.n_cmds, one.n_stages = starts.ctypes.data, 1, 1
-        step.set_pool(self.n_blocks)
+        step.set_chunk(self.kv_chunk)
         if self.lib.ie_run(self.pool, one, step.address) != 0:
             raise DeviceError(f"cpu: command {index} was refused")
 
@@ -202,7 +201,7 @@ class CpuExecutor:
         serial = self.ffi.new("ie_program *")
         serial.cmds, serial.stage_start = self.bound[handle].struct.cmds, starts.ctypes.data
         serial.n_cmds = serial.n_stages = n
-        step.set_pool(self.n_blocks)
+        step.set_chunk(self.kv_chunk)
         if self.lib.ie_run_timed(self.pool, serial, step.address, native.pointer(clock, "int64_t *")) != 0:
             raise DeviceError("cpu: the program was refused")
         return np.diff(clock)
@@ -225,17 +224,18 @@ class CpuExecutor:
         return raw[:, :k].view(np.int8), floats[0], floats[1], raw[:, sums : sums + 8 * n].view(np.int32)
 
     def _entries(self, cache: Cache, place: Place) -> tuple[np.ndarray, tuple[Any, ...]]:
-        """The pool of a cache as float16 [blocks, 32, heads, dim], and the index of the place in it."""
+        """A layer's keys or values as float16 [chunks, blocks, 32, heads, dim], and the index of the place in them."""
         memory, heads, dim = self._memory["KV cache"], cache.heads, cache.dim
-        blocks, lib = self.n_blocks, self.lib
+        per_chunk, chunk, lib = native.constant("kv_chunk"), 512 * self.kv_chunk, self.lib
         if cache.which == "k":
-            strides = [2 * lib.ie_core_k_index(blocks, b, dim, h, d, s) for b, s, h, d in UNITS]
+            strides = [2 * lib.ie_core_k_index(chunk, b, dim, h, d, s) for b, s, h, d in ((per_chunk, 0, 0, 0), *UNITS)]
         else:
-            strides = [2 * lib.ie_core_v_index(blocks, b, dim, h, s, d) for b, s, h, d in UNITS]
+            strides = [2 * lib.ie_core_v_index(chunk, b, dim, h, s, d) for b, s, h, d in ((per_chunk, 0, 0, 0), *UNITS)]
         start = self.cache_address[cache.layer, cache.which] - memory.address
-        flat = memory.array[start : start + 2 * lib.ie_core_kv_pool_elems(blocks, heads, dim)].view(np.float16)
-        shape = (blocks, native.constant("kv_block"), heads, dim)
-        return np.lib.stride_tricks.as_strided(flat, shape, strides), (place.blocks, place.slots)
+        flat = memory.array[start : memory.nbytes // 2 * 2].view(np.float16)
+        shape = (self.n_chunks, per_chunk, native.constant("kv_block"), heads, dim)
+        at = (place.blocks // per_chunk, place.blocks % per_chunk, place.slots)
+        return np.lib.stride_tricks.as_strided(flat, shape, strides), at
 
     def _state(self, state: State, place: Place) -> np.ndarray:
         """float32 [sequences, *shape] up to the last sequence of the place: a view."""

@@ -11,7 +11,8 @@
  * chains of one query's sums are too short to fill the pipeline. With more than eight in the tile the block is widened to
  * F32 once for all of them.
  * What comes some KB later is fetched a line at a time, along with the work: a block's place is known from the table
- * only, and a hundred fetches at once stall the core that issues them.
+ * only, and of a hundred fetches at once most are dropped. Work and fetches go through memory from one end of a block to the
+ * other: two places at once, or every other line, are read a fifth to a half slower.
  * Bytes: K and V of the sequence, F16, once a tile. */
 #include "cpu.h"
 
@@ -22,7 +23,7 @@
 #define DIM_STEP 64
 #define SEGMENT IE_ATTN_SEGMENT
 #define BLOCKS (IE_ATTN_SEGMENT / IE_KV_BLOCK) /* of a segment */
-#define AHEAD 24576 /* bytes */
+#define AHEAD 32768 /* bytes */
 
 typedef struct { float m, l; float *acc; } softmax_state;
 
@@ -33,6 +34,8 @@ typedef struct {
     float *parts; /* where results of segments are kept until all are there, from the query's first on; or NULL */
 } query;
 
+#define LARGER(a, b) (a > b ? a : b)
+
 /* Blocks of one segment, or a single one that was widened. later[i]: what to fetch while block i is at work, first of K,
  * then of V. */
 typedef struct { const void *k[BLOCKS], *v[BLOCKS], *later[2 * BLOCKS]; int count, half; int64_t base; } block_run;
@@ -41,7 +44,8 @@ static void state_reset(softmax_state *s, int64_t dim)
 {
     s->m = -__builtin_inff();
     s->l = 0.0f;
-    memset(s->acc, 0, (size_t)dim * 4);
+    for (int64_t d = 0; d < dim; d += 16)
+        ie_store_f(s->acc + d, ie_splat(0.0f));
 }
 
 static void widen(const _Float16 *from, float *to, int64_t n)
@@ -59,85 +63,137 @@ IE_MATH ie_f16 at_element(const void *block, int half, int64_t i)
 /* A line of what comes later, with `at` the number of bytes since the start of that block. */
 IE_MATH void fetch_line(const void *later, int64_t at) { __builtin_prefetch((const char *)later + at, 0, 3); }
 
-/* Scores of n queries against the 32 keys of each of `pair` blocks from b on: s[i][slot] = scale * sum over d of
- * q[d] K[d][slot], d ascending. */
-IE_MATH void scores(query *const *at, int n, const block_run *r, int b, int pair, int half, int64_t dim, float scale, float s[][SEGMENT])
+/* Scores of n queries against the 32 keys of block b: s[i][slot] = scale * sum over d of q[d] K[d][slot], d ascending. One
+ * block at a time even where its sums are too few to keep the units busy: two are two places that memory is read at. */
+IE_MATH void scores(query *const *at, int n, const block_run *r, int b, int half, int64_t dim, float scale, float s[][SEGMENT])
 {
-    ie_f16 sum[AT_ONCE][4];
+    ie_f16 sum[AT_ONCE][2];
     for (int i = 0; i < n; i++)
-        for (int j = 0; j < 2 * pair; j++)
-            sum[i][j] = ie_splat(0.0f);
+        sum[i][0] = sum[i][1] = ie_splat(0.0f);
     for (int64_t d = 0; d < dim; d++) {
-        ie_f16 k[4];
-        for (int j = 0; j < 2 * pair; j++)
-            k[j] = at_element(r->k[b + j / 2], half, d * IE_KV_BLOCK + j % 2 * 16);
-        for (int j = 0; half && j < pair; j++)
-            fetch_line(r->later[b + j], d * 2 * IE_KV_BLOCK);
+        const ie_f16 k0 = at_element(r->k[b], half, d * IE_KV_BLOCK), k1 = at_element(r->k[b], half, d * IE_KV_BLOCK + 16);
+        if (half)
+            fetch_line(r->later[b], d * 2 * IE_KV_BLOCK);
         for (int i = 0; i < n; i++) {
             const ie_f16 q = ie_splat(at[i]->q[d]);
-            for (int j = 0; j < 2 * pair; j++)
-                sum[i][j] = ie_fma16(q, k[j], sum[i][j]);
+            sum[i][0] = ie_fma16(q, k0, sum[i][0]);
+            sum[i][1] = ie_fma16(q, k1, sum[i][1]);
         }
     }
     for (int i = 0; i < n; i++)
-        for (int j = 0; j < 2 * pair; j++)
+        for (int j = 0; j < 2; j++)
             ie_store_f(s[i] + b * IE_KV_BLOCK + 16 * j, sum[i][j] * scale);
 }
 
-/* One query's scores against `count` blocks to weights; slots outside [lo, hi) get 0. keep[b]: the factor for what was
- * summed before block b. A loop for each thing, so that only the maxima and the sums of 32 wait for one another. */
-IE_MATH void weights(softmax_state *st, float *s, int count, int64_t lo, int64_t hi, float *keep)
+/* The sum, or the maximum, over the lanes of each of 8 vectors: pairs are combined in the order of ie_sum16 and ie_max16. */
+#define OVER_LANES(name, combine) \
+    IE_MATH ie_f8 name(const ie_f16 *v) \
+    { \
+        ie_f16 a[4], b[2]; \
+        for (int i = 0; i < 4; i++) \
+            a[i] = combine(LANES(v[2 * i], v[2 * i + 1], 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23), \
+                           LANES(v[2 * i], v[2 * i + 1], 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31)); \
+        for (int i = 0; i < 2; i++) \
+            b[i] = combine(LANES(a[2 * i], a[2 * i + 1], 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27), \
+                           LANES(a[2 * i], a[2 * i + 1], 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31)); \
+        const ie_f16 c = combine(LANES(b[0], b[1], 0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29), \
+                                 LANES(b[0], b[1], 2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30, 31)); \
+        return combine(c.even, c.odd); \
+    }
+#define LANES __builtin_shufflevector
+IE_STATIC_ASSERT(BLOCKS == 8 && AT_ONCE == 8);
+#define SUM(a, b) (a + b)
+OVER_LANES(sums8, SUM)
+OVER_LANES(maxima8, LARGER)
+
+/* Slots of one block, or of all of a segment, that a query must not see. */
+IE_MATH void hide(const query *q, int64_t base, float *s, int64_t slots)
 {
-    float m[BLOCKS + 1], sum[BLOCKS];
-    if (lo > 0 || hi < count * IE_KV_BLOCK)
-        for (int64_t i = 0; i < count * IE_KV_BLOCK; i++)
+    const int64_t lo = q->start - base, hi = q->pos + 1 - base;
+    if (lo > 0 || hi < slots)
+        for (int64_t i = 0; i < slots; i++)
             s[i] = i >= lo && i < hi ? s[i] : -__builtin_inff();
-    m[0] = st->m;
-    for (int b = 0; b < count; b++) {
-        const ie_f16 s0 = ie_load_f(s + b * IE_KV_BLOCK), s1 = ie_load_f(s + b * IE_KV_BLOCK + 16);
-        sum[b] = ie_max16(s0 > s1 ? s0 : s1);
-    }
-    for (int b = 0; b < count; b++)
-        m[b + 1] = sum[b] > m[b] ? sum[b] : m[b];
-    for (int b = 0; b < count; b++) {
-        float *w = s + b * IE_KV_BLOCK;
-        for (int i = 0; i < IE_KV_BLOCK; i++)
-            w[i] = ie_exp(w[i] - m[b + 1]);
-        sum[b] = ie_sum16(ie_load_f(w) + ie_load_f(w + 16));
-    }
-    for (int b = 0; b < BLOCKS; b++) /* all, so that they are one vector; but a single one is not worth it */
-        keep[b] = b < count ? m[b] - m[b + 1] : 0.0f;
-    for (int b = 0; b < (count == 1 ? 1 : BLOCKS); b++)
-        keep[b] = ie_exp(keep[b]);
-    for (int b = 0; b < count; b++)
-        st->l = ie_fma(st->l, keep[b], sum[b]);
-    st->m = m[count];
 }
 
-/* For each block: acc = acc * keep, then + weight[slot] * V[slot], slots ascending, for columns [d0, d0 + 16 w). */
-IE_MATH void add_values(query *const *at, int n, int w, float s[][SEGMENT], float keep[][BLOCKS], const block_run *r, int count,
+/* One query's scores against one block to weights; returns the factor for what was summed before. */
+IE_MATH float block_weights(softmax_state *st, float *s)
+{
+    const ie_f16 s0 = ie_load_f(s), s1 = ie_load_f(s + 16);
+    const float old = st->m, most = ie_max16(LARGER(s0, s1)), m = LARGER(most, old);
+    for (int i = 0; i < IE_KV_BLOCK; i++)
+        s[i] = ie_exp(s[i] - m);
+    const float keep = ie_exp(old - m);
+    st->l = ie_fma(st->l, keep, ie_sum16(ie_load_f(s) + ie_load_f(s + 16)));
+    st->m = m;
+    return keep;
+}
+
+/* The same for n queries and a segment. keep[i][b]: query i's factor for what was summed before block b. Blocks from `count`
+ * on, at a sequence's end, are as if hidden. A loop for each thing, so that nothing waits for long. */
+IE_MATH void segment_weights(query *const *at, int n, const block_run *r, float s[][SEGMENT], float keep[][BLOCKS])
+{
+    const ie_f8 none = -__builtin_inff();
+    float m[AT_ONCE][BLOCKS], sum[AT_ONCE][BLOCKS];
+    ie_f16 v[BLOCKS];
+    for (int i = 0; i < n; i++) {
+        for (int64_t j = r->count * IE_KV_BLOCK; j < SEGMENT; j++)
+            s[i][j] = -__builtin_inff();
+        hide(at[i], r->base, s[i], r->count * IE_KV_BLOCK);
+        for (int b = 0; b < BLOCKS; b++) {
+            const ie_f16 s0 = ie_load_f(s[i] + b * IE_KV_BLOCK), s1 = ie_load_f(s[i] + b * IE_KV_BLOCK + 16);
+            v[b] = LARGER(s0, s1);
+        }
+        ie_f8 x = maxima8(v), y; /* of one block, then of it and all before */
+        y = LANES(x, none, 8, 0, 1, 2, 3, 4, 5, 6);
+        x = LARGER(x, y);
+        y = LANES(x, none, 8, 9, 0, 1, 2, 3, 4, 5);
+        x = LARGER(x, y);
+        y = LANES(x, none, 8, 9, 10, 11, 0, 1, 2, 3);
+        x = LARGER(x, y);
+        const ie_f8 before = at[i]->part.m;
+        x = LARGER(x, before);
+        y = LANES(x, before, 8, 0, 1, 2, 3, 4, 5, 6) - x;
+        memcpy(m[i], &x, sizeof x);
+        memcpy(keep[i], &y, sizeof y);
+        at[i]->part.m = x[BLOCKS - 1];
+    }
+    for (int i = 0; i < n; i++) {
+        for (int j = 0; j < SEGMENT; j += 16)
+            ie_store_f(s[i] + j, ie_load_f(s[i] + j) - ie_splat(m[i][j / IE_KV_BLOCK]));
+        _Pragma("clang loop interleave_count(4)")
+        for (int j = 0; j < SEGMENT; j++)
+            s[i][j] = ie_exp(s[i][j]);
+        for (int b = 0; b < BLOCKS; b++)
+            v[b] = ie_load_f(s[i] + b * IE_KV_BLOCK) + ie_load_f(s[i] + b * IE_KV_BLOCK + 16);
+        const ie_f8 x = sums8(v);
+        memcpy(sum[i], &x, sizeof x);
+    }
+    for (int i = 0; i < n * BLOCKS; i++)
+        keep[0][i] = ie_exp(keep[0][i]);
+    for (int i = 0; i < n; i++)
+        for (int b = 0; b < BLOCKS; b++)
+            at[i]->part.l = ie_fma(at[i]->part.l, keep[i][b], sum[i][b]);
+}
+
+/* acc = acc * keep + weight[slot] * V[slot] of block b, slots ascending, for columns [d0, d0 + 16 w). What comes later is
+ * fetched from one end of its block to the other, whichever columns are at work. */
+IE_MATH void add_values(query *const *at, int n, int w, float s[][SEGMENT], float keep[][BLOCKS], const block_run *r, int b,
                         int half, int64_t dim, int64_t d0)
 {
     ie_f16 acc[AT_ONCE][DIM_STEP / 16];
     for (int i = 0; i < n; i++)
         for (int j = 0; j < w; j++)
-            acc[i][j] = ie_load_f(at[i]->part.acc + d0 + 16 * j);
-    for (int b = 0; b < count; b++) {
-        const void *v = r->v[b], *later = r->later[count + b];
-        for (int i = 0; i < n; i++)
+            acc[i][j] = ie_load_f(at[i]->part.acc + d0 + 16 * j) * keep[i][b];
+    for (int slot = 0; slot < IE_KV_BLOCK; slot++) {
+        ie_f16 row[DIM_STEP / 16];
+        for (int j = 0; j < w; j++)
+            row[j] = at_element(r->v[b], half, slot * dim + d0 + 16 * j);
+        for (int j = 0; half && j < w; j += 2)
+            fetch_line(r->later[r->count + b], (d0 * IE_KV_BLOCK + (slot * w + j) * 16) * 2);
+        for (int i = 0; i < n; i++) {
+            const ie_f16 p = ie_splat(s[i][b * IE_KV_BLOCK + slot]);
             for (int j = 0; j < w; j++)
-                acc[i][j] *= keep[i][b];
-        for (int slot = 0; slot < IE_KV_BLOCK; slot++) {
-            ie_f16 row[DIM_STEP / 16];
-            for (int j = 0; j < w; j++)
-                row[j] = at_element(v, half, slot * dim + d0 + 16 * j);
-            for (int j = 0; half && j < w; j += 2)
-                fetch_line(later, (slot * dim + d0 + 16 * j) * 2);
-            for (int i = 0; i < n; i++) {
-                const ie_f16 p = ie_splat(s[i][b * IE_KV_BLOCK + slot]);
-                for (int j = 0; j < w; j++)
-                    acc[i][j] = ie_fma16(p, row[j], acc[i][j]);
-            }
+                acc[i][j] = ie_fma16(p, row[j], acc[i][j]);
         }
     }
     for (int i = 0; i < n; i++)
@@ -149,20 +205,23 @@ IE_MATH void add_values(query *const *at, int n, int w, float s[][SEGMENT], floa
 IE_MATH void blocks_update_n(query *const *at, int n, const block_run *r, int half, int64_t dim, float scale)
 {
     float s[AT_ONCE][SEGMENT], keep[AT_ONCE][BLOCKS];
-    const int pair = n > 4 ? 1 : 2, step = n > 4 ? DIM_STEP / 2 : DIM_STEP; /* sums that registers hold */
+    const int step = n > 4 ? DIM_STEP / 2 : DIM_STEP; /* sums that registers hold */
     const int count = half ? r->count : 1; /* a constant where a block was widened */
-    int b = 0;
-    for (; b + pair <= count; b += pair)
-        scores(at, n, r, b, pair, half, dim, scale, s);
-    if (b < count)
-        scores(at, n, r, b, 1, half, dim, scale, s);
-    for (int i = 0; i < n; i++)
-        weights(&at[i]->part, s[i], count, at[i]->start - r->base, at[i]->pos + 1 - r->base, keep[i]);
-    int64_t d = 0;
-    for (; d + step <= dim; d += step)
-        add_values(at, n, step / 16, s, keep, r, count, half, dim, d);
-    for (; d < dim; d += 16)
-        add_values(at, n, 1, s, keep, r, count, half, dim, d);
+    for (int b = 0; b < count; b++)
+        scores(at, n, r, b, half, dim, scale, s);
+    if (half)
+        segment_weights(at, n, r, s, keep);
+    for (int i = 0; i < n && !half; i++) {
+        hide(at[i], r->base, s[i], IE_KV_BLOCK);
+        keep[i][0] = block_weights(&at[i]->part, s[i]);
+    }
+    for (int b = 0; b < count; b++) {
+        int64_t d = 0;
+        for (; d + step <= dim; d += step)
+            add_values(at, n, step / 16, s, keep, r, b, half, dim, d);
+        for (; d < dim; d += 16)
+            add_values(at, n, 1, s, keep, r, b, half, dim, d);
+    }
 }
 
 static void blocks_update(query *const *at, int n, const block_run *r, int64_t dim, float scale)
@@ -192,18 +251,10 @@ static void fetch(const _Float16 *p, int64_t n)
 }
 
 /* Where the blocks of one KV head of one sequence are. */
-typedef struct { const _Float16 *k, *v; const int32_t *table; int64_t blocks, dim, head, last; } cache_view;
+typedef struct { const _Float16 *k, *v; const int32_t *table; int64_t chunk, dim, head, last; } cache_view;
 
-IE_MATH const _Float16 *k_block(const cache_view *c, int64_t b) { return c->k + ie_k_index(c->blocks, c->table[b], c->dim, c->head, 0, 0); }
-IE_MATH const _Float16 *v_block(const cache_view *c, int64_t b) { return c->v + ie_v_index(c->blocks, c->table[b], c->dim, c->head, 0, 0); }
-
-static uint32_t seeing(const query *qs, int n, int64_t b)
-{
-    uint32_t mask = 0;
-    for (int i = 0; i < n; i++)
-        mask |= (uint32_t)(qs[i].pos >= b * IE_KV_BLOCK && qs[i].start < (b + 1) * IE_KV_BLOCK) << i;
-    return mask;
-}
+IE_MATH const _Float16 *k_block(const cache_view *c, int64_t b) { return c->k + ie_k_index(c->chunk, c->table[b], c->dim, c->head, 0, 0); }
+IE_MATH const _Float16 *v_block(const cache_view *c, int64_t b) { return c->v + ie_v_index(c->chunk, c->table[b], c->dim, c->head, 0, 0); }
 
 /* Blocks [b, e) as they lie in the cache, each with what comes AHEAD bytes later: all K, all V, then K of the next segment.
  * Two blocks at least: so many may be at work at once, and what is fetched along with the work on it comes too late. */
@@ -243,21 +294,24 @@ static void segment(const cache_view *c, query *qs, int n, int64_t first, int64_
 {
     const int64_t e = ie_min((seg + 1) * BLOCKS, c->last + 1);
     for (int64_t b = ie_max(seg * BLOCKS, first), next; b < e; b = next) {
-        const uint32_t mask = seeing(qs, n, b);
-        query *at[MAX_QUERIES];
+        query *at[MAX_QUERIES]; /* those that see block b, and all blocks before `next` */
         int held = 0;
-        for (int i = 0; i < n; i++)
-            if (mask >> i & 1)
+        next = n > AT_ONCE ? b + 1 : e;
+        for (int i = 0; i < n; i++) {
+            const int64_t from = ie_kv_block_of(qs[i].start), to = ie_kv_block_of(qs[i].pos) + 1;
+            if (from <= b && b < to) {
                 at[held++] = &qs[i];
-        next = b + 1;
+                next = ie_min(next, to);
+            } else if (b < from) {
+                next = ie_min(next, from);
+            }
+        }
         if (n > AT_ONCE) {
             widened_block(c, at, held, b, scale);
-            continue;
+        } else {
+            const block_run r = run_of(c, b, next);
+            blocks_update(at, held, &r, c->dim, scale);
         }
-        while (next < e && seeing(qs, n, next) == mask)
-            next++;
-        const block_run r = run_of(c, b, next);
-        blocks_update(at, held, &r, c->dim, scale);
     }
 }
 
@@ -373,7 +427,7 @@ static void run_queries(const ie_args_attention *a, const ie_cmd *cmd, const ie_
         }
     const int32_t seq = ie_ints(step->seq)[run->r + ie_step_row(cmd)];
     const cache_view c = {(const _Float16 *)(uintptr_t)a->k_cache, (const _Float16 *)(uintptr_t)a->v_cache,
-                          ie_ints(step->tables) + (int64_t)seq * step->max_blocks, step->pool_blocks, dim, t->g, ie_kv_block_of(run->last)};
+                          ie_ints(step->tables) + (int64_t)seq * step->max_blocks, ie_kv_chunk(step), dim, t->g, ie_kv_block_of(run->last)};
     const int64_t s0 = run->first / SEGMENT, count = segments_of(run);
     if (what != RESULT)
         attend(&c, qs, n, ie_kv_block_of(run->first), s0 + ie_split(count, t->shares, t->share), s0 + ie_split(count, t->shares, t->share + 1), a->scale);

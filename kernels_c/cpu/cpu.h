@@ -51,6 +51,8 @@ IE_FN int64_t ie_domain_rows(const ie_cmd *c, const ie_step *s)
 }
 /* Row of the step inputs that row 0 of the command's buffers stands for. */
 IE_FN int64_t ie_step_row(const ie_cmd *c) { return c->domain == IE_DOMAIN_ROW ? c->row : 0; }
+/* Elements from one chunk of the KV cache to the next. */
+IE_FN int64_t ie_kv_chunk(const ie_step *s) { return (int64_t)s->kv_chunk * (1024 / (int64_t)sizeof(_Float16)); }
 IE_FN float *ie_row_f(ie_view v, int64_t r) { return (float *)(uintptr_t)(v.p + (uint64_t)(r * v.stride)); }
 IE_FN uint8_t *ie_row_b(ie_view v, int64_t r) { return (uint8_t *)(uintptr_t)(v.p + (uint64_t)(r * v.stride)); }
 IE_FN const int32_t *ie_ints(uint64_t p) { return (const int32_t *)(uintptr_t)p; }

@@ -25,6 +25,7 @@ IE_KERNEL(rope)
 {
     IE_ARGS(rope);
     const int64_t dim = a->head_dim, heads = a->q.p ? a->q.cols / dim : 0, kv_heads = a->k.cols / dim, n_rot = a->n_rot;
+    const int64_t chunk = ie_kv_chunk(step);
     _Float16 *kc = (_Float16 *)(uintptr_t)a->k_cache, *vc = (_Float16 *)(uintptr_t)a->v_cache;
     for (int64_t r = begin; r < end; r++) {
         const int64_t at = r + ie_step_row(cmd), pos = ie_ints(step->pos)[at], seq = ie_ints(step->seq)[at];
@@ -45,8 +46,8 @@ IE_KERNEL(rope)
         for (int64_t h = 0; h < kv_heads; h++) {
             rotate(k + h * dim, turned, table, dim, n_rot, a->neox);
             for (int64_t d = 0; d < dim; d++) {
-                kc[ie_k_index(step->pool_blocks, block, dim, h, d, slot)] = stored(turned[d]);
-                vc[ie_v_index(step->pool_blocks, block, dim, h, slot, d)] = stored(v[h * dim + d]);
+                kc[ie_k_index(chunk, block, dim, h, d, slot)] = stored(turned[d]);
+                vc[ie_v_index(chunk, block, dim, h, slot, d)] = stored(v[h * dim + d]);
             }
         }
     }

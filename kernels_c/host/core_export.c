@@ -5,7 +5,7 @@
 
 int64_t ie_core_constant(int which)
 {
-    static const int64_t value[] = {IE_LANES, IE_BLOCK, IE_KV_BLOCK, IE_ATTN_SEGMENT, IE_ALIGN, IE_MAX_DECODE_ROWS};
+    static const int64_t value[] = {IE_LANES, IE_BLOCK, IE_KV_BLOCK, IE_ATTN_SEGMENT, IE_ALIGN, IE_MAX_DECODE_ROWS, IE_KV_CHUNK};
     return which >= 0 && which < (int)(sizeof value / sizeof *value) ? value[which] : -1;
 }
 int64_t ie_core_q8_row_bytes(int64_t k) { return ie_q8_row_bytes(k); }
@@ -15,14 +15,14 @@ int64_t ie_core_q8_sums_offset(int64_t k) { return ie_q8_sums_offset(k); }
 int64_t ie_core_f32_row_bytes(int64_t n) { return ie_f32_row_bytes(n); }
 int64_t ie_core_matrix_bytes(int64_t rows, int64_t blocks, int64_t tile) { return ie_matrix_bytes(rows, blocks, tile); }
 int64_t ie_core_attn_parts_bytes(int64_t heads, int64_t dim, int64_t segments) { return ie_attn_parts_bytes(heads, dim, segments); }
-int64_t ie_core_kv_pool_elems(int64_t blocks, int64_t heads, int64_t dim) { return ie_kv_pool_elems(blocks, heads, dim); }
-int64_t ie_core_k_index(int64_t blocks, int64_t block, int64_t dim, int64_t head, int64_t d, int64_t slot)
+int64_t ie_core_kv_chunk_elems(int64_t heads, int64_t dim) { return ie_kv_chunk_elems(heads, dim); }
+int64_t ie_core_k_index(int64_t chunk, int64_t block, int64_t dim, int64_t head, int64_t d, int64_t slot)
 {
-    return ie_k_index(blocks, block, dim, head, d, slot);
+    return ie_k_index(chunk, block, dim, head, d, slot);
 }
-int64_t ie_core_v_index(int64_t blocks, int64_t block, int64_t dim, int64_t head, int64_t slot, int64_t d)
+int64_t ie_core_v_index(int64_t chunk, int64_t block, int64_t dim, int64_t head, int64_t slot, int64_t d)
 {
-    return ie_v_index(blocks, block, dim, head, slot, d);
+    return ie_v_index(chunk, block, dim, head, slot, d);
 }
 int64_t ie_core_plan_check(int64_t n, const int64_t *offset, const int64_t *size, const int64_t *first, const int64_t *last,
                            int64_t arena)

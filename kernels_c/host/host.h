@@ -46,17 +46,17 @@ double ie_read_bandwidth(ie_pool *pool, int64_t bytes, int rounds);
 double ie_read_seconds(ie_pool *pool, const void *p, int64_t bytes);
 
 /* ---- core functions (core_laws/ie_core.h), exported for Python ---- */
-int64_t ie_core_constant(int which); /* 0 lanes, 1 Q8 block, 2 KV block, 3 attention segment, 4 alignment, 5 decode rows */
+int64_t ie_core_constant(int which); /* 0 lanes, 1 Q8 block, 2 KV block, 3 attention segment, 4 alignment, 5 decode rows, 6 KV blocks in a chunk */
 int64_t ie_core_q8_row_bytes(int64_t k);
 int64_t ie_core_q8_scale_offset(int64_t k);
 int64_t ie_core_q8_dsum_offset(int64_t k);
 int64_t ie_core_q8_sums_offset(int64_t k);
 int64_t ie_core_f32_row_bytes(int64_t n);
 int64_t ie_core_matrix_bytes(int64_t rows, int64_t blocks_per_row, int64_t tile_bytes);
-int64_t ie_core_kv_pool_elems(int64_t blocks, int64_t heads, int64_t dim);
+int64_t ie_core_kv_chunk_elems(int64_t heads, int64_t dim);
 int64_t ie_core_attn_parts_bytes(int64_t heads, int64_t dim, int64_t segments);
-int64_t ie_core_k_index(int64_t blocks, int64_t block, int64_t dim, int64_t head, int64_t d, int64_t slot);
-int64_t ie_core_v_index(int64_t blocks, int64_t block, int64_t dim, int64_t head, int64_t slot, int64_t d);
+int64_t ie_core_k_index(int64_t chunk, int64_t block, int64_t dim, int64_t head, int64_t d, int64_t slot);
+int64_t ie_core_v_index(int64_t chunk, int64_t block, int64_t dim, int64_t head, int64_t slot, int64_t d);
 int64_t ie_core_plan_check(int64_t n, const int64_t *offset, const int64_t *size, const int64_t *first, const int64_t *last,
                            int64_t arena);
 int64_t ie_core_stage_check(int64_t n_cmds, const int64_t *stage, int64_t n, const int64_t *cmd, const int64_t *space,

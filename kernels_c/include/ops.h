@@ -60,7 +60,7 @@ typedef struct {
     int32_t n_segs; /* segments: runs of rows of one sequence */
     int32_t skip; /* commands flagged IE_CMD_SKIPPABLE are left out when nonzero */
     int32_t max_blocks; /* entries of one block table */
-    int32_t pool_blocks; /* KV blocks of a layer's pool; the executor that made the pool writes it */
+    int32_t kv_chunk; /* KiB from one chunk of the KV cache to the next; the executor that made it writes it */
     uint64_t token; /* int32 [rows] */
     uint64_t pos; /* int32 [rows], absolute position */
     uint64_t seq; /* int32 [rows], index of the block table */
@@ -74,7 +74,7 @@ IE_STATIC_ASSERT(offsetof(ie_step, n_outs) == 4);
 IE_STATIC_ASSERT(offsetof(ie_step, n_segs) == 8);
 IE_STATIC_ASSERT(offsetof(ie_step, skip) == 12);
 IE_STATIC_ASSERT(offsetof(ie_step, max_blocks) == 16);
-IE_STATIC_ASSERT(offsetof(ie_step, pool_blocks) == 20);
+IE_STATIC_ASSERT(offsetof(ie_step, kv_chunk) == 20);
 IE_STATIC_ASSERT(offsetof(ie_step, token) == 24);
 IE_STATIC_ASSERT(offsetof(ie_step, pos) == 32);
 IE_STATIC_ASSERT(offsetof(ie_step, seq) == 40);

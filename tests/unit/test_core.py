@@ -25,6 +25,7 @@ ALIGN = native.constant("align")
 
 def test_constants_that_python_repeats() -> None:
     assert native.constant("kv_block") == kv.BLOCK == reference.BLOCK == 32
+    assert native.constant("kv_chunk") == kv.CHUNK
     assert ALIGN == weights.ALIGN == 256
     assert native.constant("lanes") == 16
     assert native.constant("q8_block") == 32
@@ -61,14 +62,15 @@ def test_matrix_bytes_counts_padded_groups(rows: int, blocks: int, tile: int) ->
 
 @pytest.mark.parametrize(("heads", "dim"), [(1, 16), (3, 5), (2, 64)])
 def test_cache_indices_are_a_permutation_in_the_documented_order(heads: int, dim: int) -> None:
-    blocks = 3
-    size = LIB.ie_core_kv_pool_elems(blocks, heads, dim)
-    assert size == blocks * heads * dim * 32
-    keys = np.arange(size).reshape(heads, blocks, dim, 32)
-    values = np.arange(size).reshape(heads, blocks, 32, dim)
-    for b, h, d, s in itertools.product(range(blocks), range(heads), range(0, dim, 3), range(32)):
-        assert LIB.ie_core_k_index(blocks, b, dim, h, d, s) == keys[h, b, d, s]
-        assert LIB.ie_core_v_index(blocks, b, dim, h, s, d) == values[h, b, s, d]
+    chunks, per_chunk = 2, native.constant("kv_chunk")
+    size = LIB.ie_core_kv_chunk_elems(heads, dim)
+    assert size == per_chunk * heads * dim * 32
+    keys = np.arange(chunks * size).reshape(chunks, heads, per_chunk, dim, 32)
+    values = np.arange(chunks * size).reshape(chunks, heads, per_chunk, 32, dim)
+    for b, h, d, s in itertools.product(range(chunks * per_chunk), range(heads), range(0, dim, 3), range(32)):
+        c, i = divmod(b, per_chunk)
+        assert LIB.ie_core_k_index(size, b, dim, h, d, s) == keys[c, h, i, d, s]
+        assert LIB.ie_core_v_index(size, b, dim, h, s, d) == values[c, h, i, s, d]
 
 
 # ---- the op table ----

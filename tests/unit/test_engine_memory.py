@@ -79,11 +79,11 @@ def test_a_requested_context_is_taken_or_the_error_names_one_that_fits(
             choose_context("m.gguf", (named // BLOCK + 1) * BLOCK, config, 1 << 20, 0, free)
 
 
-def test_needs_count_keys_and_values_in_whole_blocks(config: ModelConfig) -> None:
+def test_needs_count_keys_and_values_in_whole_chunks(config: ModelConfig) -> None:
     per_token = sum(2 * 2 * layer.n_kv * config.head_dim for layer in config.layers)
     assert config.kv_bytes_per_token == per_token == 2 * 2 * 2 * 2 * 16
-    assert memory_need(config, 0, 0, 1).kv == memory_need(config, 0, 0, 32).kv == 32 * per_token
-    assert memory_need(config, 0, 0, 33).kv == 64 * per_token
+    assert memory_need(config, 0, 0, 1).kv == memory_need(config, 0, 0, 512).kv == 512 * per_token
+    assert memory_need(config, 0, 0, 513).kv == 1024 * per_token
     need = memory_need(config, 5_000_000_000, 1_000_000_000, 1000)
     assert need.total >= need.weights + need.kv + need.work
     assert "weights 5.0 + KV 0.0 + work 1." in need.describe()

@@ -64,7 +64,7 @@ def test_kernels_read_what_was_filled(runs: list[tuple[int, list[int]]], data: s
     step.fill(described, outs, skip=bool(runs[0][0] % 2))
     step.check()
     head = _struct(step)
-    assert head | {"n_rows": n, "n_outs": len(outs), "n_segs": len(runs), "max_blocks": 2, "pool_blocks": 0} == head
+    assert head | {"n_rows": n, "n_outs": len(outs), "n_segs": len(runs), "max_blocks": 2, "kv_chunk": 0} == head
     assert head["skip"] == runs[0][0] % 2
     rows = [(t, first + i, slot) for slot, first, tokens, _, _ in described for i, t in enumerate(tokens)]
     got = zip(*(_ints(head[name], n) for name in ("token", "pos", "seq")), strict=True)
