@@ -8,6 +8,8 @@ MAKEFLAGS += --no-print-directory
 PYTHON ?=
 VENV := .venv
 PY := $(VENV)/bin/python
+# With PYTHON given, an environment of another Python is made anew.
+OTHER_PYTHON := $(if $(PYTHON),$(shell scripts/same_python.sh $(VENV) $(PYTHON) || echo other-python))
 LIB := ie/lib/libie_cpu.so
 LIB_SOURCES := $(shell find kernels_c core_laws -type f) scripts/build_kernels.py
 STEP := scripts/step.sh
@@ -24,7 +26,7 @@ DRAFT_MODEL = $(firstword $(wildcard tiny_models/trained/*.gguf))
 export DRAFT_PROMPT ?= def read_table(path, separator=","):
 override DRAFT_PROMPT := $(value DRAFT_PROMPT)
 
-.PHONY: help setup run demo-draft test test-models test-aarch64 bench check docs wheel clean distclean
+.PHONY: help setup run demo-draft test test-models test-aarch64 bench check docs wheel clean distclean other-python
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*##  *\(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do printf '%-20s %s\n' "$$name" "$$text"; done
@@ -82,7 +84,7 @@ clean:  ## remove what was built, except .venv and downloaded models
 distclean: clean  ## remove .venv too
 	@rm -rf $(VENV)
 
-$(VENV)/.dependencies: requirements.txt requirements-dev.txt scripts/setup_venv.sh
+$(VENV)/.dependencies: requirements.txt requirements-dev.txt scripts/setup_venv.sh $(OTHER_PYTHON)
 	@$(STEP) "setting up $(VENV)" setup scripts/setup_venv.sh $(VENV) $(PYTHON)
 	@touch $@
 

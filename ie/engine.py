@@ -22,7 +22,7 @@ from .errors import IeError, ResourceError
 from .gguf import GgufFile
 from .kv import BLOCK, CHUNK, BlockPool
 from .kv import Sequence as KvSequence
-from .machine import free_memory, this_machine
+from .machine import free_memory, memory_limit, this_machine
 from .options import DraftOptions, EngineOptions, resolve_context, resolve_threads
 from .program import Program, union
 from .step import Run, StepInputs
@@ -110,9 +110,10 @@ def largest_context(config: ModelConfig, weight_bytes: int, work_bytes: int, fre
 
 
 def choose_context(
-    path: str, requested: int, config: ModelConfig, weight_bytes: int, work_bytes: int, free: int
+    path: str, requested: int, config: ModelConfig, weight_bytes: int, work_bytes: int, free: int, bound: str = ""
 ) -> int:
-    """The context length to use; ResourceError when it, or any, does not fit, naming the one that would."""
+    """The context length to use; ResourceError when it, or any, does not fit, naming the one that would. `bound`: what
+    makes `free` so small, if it is not the machine's memory."""
     limit = requested or config.n_ctx_train
     fits = largest_context(config, weight_bytes, work_bytes, free, limit)
     n_ctx = resolve_context(requested, config.n_ctx_train, fits)
@@ -121,9 +122,11 @@ def choose_context(
         hint = (
             f"It fits with -c {fits}."
             if fits
-            else "Not even a short context fits: a smaller model or quantisation is needed."
+            else "Not even a short context fits: a smaller model or quantisation is needed"
+            + (", or a higher limit." if bound else ".")
         )
-        raise ResourceError(f"{path}: does not fit: {need.describe()}, free {free / 1e9:.1f} GB. {hint}")
+        by = f" (limited by {bound})" if bound else ""
+        raise ResourceError(f"{path}: does not fit: {need.describe()}, free {free / 1e9:.1f} GB{by}. {hint}")
     return n_ctx
 
 
@@ -149,7 +152,7 @@ class Engine:
         work = 4 * (8 * widest * self.chunk + max(16, self.all_rows) * self.config.n_vocab)
         work += 4 * self.ring * self.config.n_embd
         free = free_memory()
-        self.n_ctx = choose_context(gguf.path, options.n_ctx, self.config, weight_bytes, work, free)
+        self.n_ctx = choose_context(gguf.path, options.n_ctx, self.config, weight_bytes, work, free, memory_limit())
         self.state_slots = choose_slots(self.config, weight_bytes, work, free, self.n_ctx)
         few = self.state_slots not in (0, STATE_SLOTS)
         self.program = edit(blocks.build(gguf, self.config, self.state_slots, self.ring)) if few else draft

@@ -59,16 +59,19 @@ def constant(name: str) -> int:
 class Memory:
     """Zeroed pages from the library, freed when neither this object nor a view of its array is left.
 
+    `what` it is for and, as a `hint`, what would need less: the ResourceError says so where there is not so much.
     `huge`: ask for huge pages, for memory that is read from end to end. Not for memory of which little may be used:
     the first byte of a huge page costs its whole."""
 
-    def __init__(self, nbytes: int, what: str, huge: bool = False) -> None:
+    def __init__(
+        self, nbytes: int, what: str, hint: str = "a smaller context (-c) needs less", huge: bool = False
+    ) -> None:
         ffi, library = lib()
         size = self.nbytes = max(nbytes, 64)
         free = library.ie_free
         pages = library.ie_alloc(size)
         if pages == ffi.NULL:
-            raise ResourceError(f"cannot allocate {nbytes:,} bytes for {what}; a smaller context (-c) needs less")
+            raise ResourceError(f"cannot allocate {nbytes:,} bytes for {what}; {hint}")
         if huge:
             library.ie_huge_pages(pages, size)
         # The array keeps this object, and whoever holds a view of it keeps the array: no view outlives its memory.

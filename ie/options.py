@@ -262,7 +262,8 @@ class Options:
     threads: int = _option(
         0, "-t", "--threads", kind="int", metavar="N", group="executor", lo=-1, hi=1024, commands=("ie-run", "ie-ppl"),
         shown_default="auto: one for each core",
-        help="threads of the cpu executor; 0 or -1: auto. The answer does not depend on it",
+        help="threads of the cpu executor; 0 or -1: auto. More than there are processors to run them on would only wait"
+        " for each other: that many run then, and a line says so. The answer does not depend on it",
     )  # fmt: skip
     chunk: int = _option(
         512, "--chunk", kind="int", metavar="N", group="executor", lo=1, hi=4096, commands=_ENGINE_COMMANDS,
@@ -276,7 +277,8 @@ class Options:
     cpu_isa: str = _option(
         "auto", "--cpu-isa", kind="choice", metavar="NAME", group="executor", choices=CPU_ISAS,
         commands=_ENGINE_COMMANDS,
-        help="instruction set of the cpu executor. The answer does not depend on it",
+        help="instruction set of the cpu executor. The answer does not depend on it, the speed does: on x86-64"
+        " portable is very slow",
     )  # fmt: skip
 
     display_prompt: bool = _option(
@@ -361,7 +363,8 @@ class Options:
     bench_threads: tuple[int, ...] = _option(
         (0,), "-t", "--threads", kind="counts", metavar="N,…", group="executor", lo=0, hi=1024,
         commands=("ie-bench",), shown_default="auto: one for each core",
-        help="threads of the cpu executor; every test is done with each number; 0: auto",
+        help="threads of the cpu executor; every test is done with each number; 0: auto. No more run than there are"
+        " processors to run them on",
     )  # fmt: skip
     output: str = _option(
         "md", "-o", "--output", kind="choice", metavar="FORMAT", group="output", commands=("ie-bench",),
@@ -471,6 +474,11 @@ def parse(command: str, argv: Sequence[str]) -> Options:
 def resolve_threads(requested: int, cores: int) -> int:
     """Threads to use: what was asked for, or one for each physical core."""
     return requested if requested > 0 else max(1, cores)
+
+
+def bound_threads(requested: int, useful: int) -> int:
+    """What was asked for, but no more threads than can run at once: others hold up those that do. 0 stays auto."""
+    return min(requested, useful)
 
 
 def resolve_context(requested: int, trained: int, fits: int) -> int:

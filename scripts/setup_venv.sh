@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# setup_venv.sh FOLDER [PYTHON]: a virtual environment with the pinned dependencies.
+# setup_venv.sh FOLDER [PYTHON]: a virtual environment with the pinned dependencies. Without PYTHON, one that is there
+# stays, whichever Python it was made of.
 set -euo pipefail
 venv=$1
 wanted=${2:-}
@@ -14,7 +15,9 @@ new_enough() {
 }
 
 python=
-for candidate in ${wanted:-python3 python3.14 python3.13 python3.12 python3.11}; do
+own=
+[ -z "$wanted" ] && "$venv/bin/python" -c 'import pip' 2>/dev/null && own=$venv/bin/python
+for candidate in $own ${wanted:-python3 python3.14 python3.13 python3.12 python3.11}; do
     if new_enough "$candidate"; then
         python=$candidate
         break
@@ -31,8 +34,11 @@ version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
     fail "Python $version has no venv module: install it (Debian, Ubuntu: sudo apt install python$version-venv)"
 
 # An environment of another Python, or half of one after an interruption, is made anew.
-if [ -d "$venv" ] && [ "$("$venv/bin/python" -c 'import sys, pip; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)" != "$version" ]; then
-    rm -rf "$venv"
+if [ -d "$venv" ] && [ "$python" != "$own" ]; then
+    same=$(dirname "$0")/same_python.sh
+    if ! "$venv/bin/python" -c 'import pip' 2>/dev/null || ! "$same" "$venv" "$python"; then
+        rm -rf "$venv"
+    fi
 fi
 [ -d "$venv" ] || "$python" -m venv "$venv"
 "$venv/bin/python" -m pip install --disable-pip-version-check --no-input -r requirements-dev.txt

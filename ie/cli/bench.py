@@ -188,8 +188,12 @@ def _results(
     """Opens the model once for a number of threads, and measures."""
     context = max(test.tokens for test in tests) + (TEXT_ROOM if chosen.draft != "0" else 0)
     session = loader(dataclasses.replace(chosen, ctx_size=context, threads=threads))
-    used = options.resolve_threads(threads, this_machine().cores) if chosen.executor == "cpu" else 1
+    here = this_machine()
+    used = options.resolve_threads(options.bound_threads(threads, here.useful), here.cores)
+    used = used if chosen.executor == "cpu" else 1
     try:
+        for warning in session.warnings:
+            console.line(warning)
         for note in session.notes:
             console.note(note)
         if context > session.trained_context:

@@ -18,7 +18,7 @@ from .answer import Answer, answer, check_length
 from .console import Console
 from .dump import AtomicFile
 from .session import Session
-from .summary import Timing, summary
+from .summary import Timing, enough, summary
 
 HELP = """\
 /reset    forget the conversation
@@ -93,7 +93,7 @@ class Conversation:
 
     def summary(self, timing: Timing, note: str = "") -> str:
         session = self._session
-        bandwidth = session.bandwidth() if timing.decode_steps else 0.0
+        bandwidth = session.bandwidth() if enough(timing) else 0.0
         return summary(session.load_seconds, timing, session.weight_bytes, bandwidth, note)
 
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import signal
 import stat
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,29 +24,55 @@ from .session import Logits
 
 _NPY_HEADER_BYTES = 128
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # a write's own error does not name the file
+_ENDS = (signal.SIGTERM, signal.SIGHUP)  # what a process is asked to end by, Ctrl-C apart, which is an exception
 
 
 class AtomicFile:
     """A file that takes its name only on commit(); leaving the `with` block without it removes what was written.
 
-    Until then it stands beside its place as NAME.PID.part. ResourceError when the name belongs to something that is
-    not a regular file, since that would be replaced.
+    Until then it stands beside its place as NAME.PID.part, which SIGTERM and SIGHUP remove too. ResourceError when the
+    name belongs to something that is not a regular file, since that would be replaced; errors name the file by `path`.
     """
 
+    _unfinished: ClassVar[list[AtomicFile]] = []
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(os.path.realpath(path))
-        with contextlib.suppress(FileNotFoundError):
+        self.given, self.path = os.fsdecode(path), Path(os.path.realpath(path))
+        with self._named(), contextlib.suppress(FileNotFoundError):
             if not stat.S_ISREG(self.path.stat().st_mode):
-                raise ResourceError(f"{path}: not a regular file: name a file that may be replaced")
+                raise ResourceError(f"{self.given}: not a regular file: name a file that may be replaced")
         self._part = self.path.with_name(f"{self.path.name}.{os.getpid()}.part")
-        self.file = self._part.open("wb")
+        with self._named():
+            self.file = self._part.open("wb")
         self._committed = False
+        self._unfinished.append(self)
+        _change_ends(signal.SIG_DFL, _end)  # a signal that is ignored, as under nohup, stays so
 
     def commit(self) -> None:
         """Everything is written: the file takes its name."""
-        self.file.close()
-        os.replace(self._part, self.path)
+        with self._named():
+            self.file.close()
+            os.replace(self._part, self.path)
         self._committed = True
+
+    def remove(self) -> None:
+        """Nothing is left of it, unless it has its name."""
+        if not self._committed:
+            self._part.unlink(missing_ok=True)
+
+    def _forget(self) -> None:
+        if self in self._unfinished:
+            self._unfinished.remove(self)
+        if not self._unfinished:
+            _change_ends(_end, signal.SIG_DFL)
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        """An error is about the file that was asked for, not about the one that stands in for it."""
+        try:
+            yield
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self.given) from error
 
     def __enter__(self) -> AtomicFile:
         return self
@@ -53,9 +82,26 @@ class AtomicFile:
             # Closing flushes, which fails again where the disk is full; the first error is the one to report.
             with contextlib.suppress(OSError):
                 self.file.close()
-            self._part.unlink(missing_ok=True)
+            self.remove()
+        self._forget()
         if isinstance(value, OSError) and value.filename is None and value.errno in _DISK_ERRORS:
-            raise ResourceError(f"{self.path}: {value.strerror}") from value
+            raise ResourceError(f"{self.given}: {value.strerror}") from value
+
+
+def _change_ends(old: Any, new: Any) -> None:
+    """What the signals do, where it is `old`. Only a process's first thread may change that."""
+    if threading.current_thread() is threading.main_thread():
+        for number in _ENDS:
+            if signal.getsignal(number) == old:
+                signal.signal(number, new)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """Removes what is unfinished, and ends the process as the signal would have."""
+    for file in AtomicFile._unfinished:
+        file.remove()
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
 
 
 def npy_header(rows: int, columns: int) -> bytes:

@@ -19,6 +19,7 @@ from .. import devices, diff, narrow
 from ..devices import Executor
 from ..devices.base import Q8Rows
 from ..devices.wrap import WrappedExecutor
+from ..errors import ResourceError
 from ..machine import this_machine
 from ..options import Options, resolve_threads
 from ..program import Program
@@ -132,9 +133,14 @@ class _TraceFile(TraceExecutor):
         super().__init__(inner, self._row)
         self._path = path
         self._target: AtomicFile | None = None
+        self._whole = True
 
     def _row(self, values: Sequence[object]) -> None:
-        self._writer.writerow(values)
+        try:
+            self._writer.writerow(values)
+        except OSError as error:
+            self._whole = False  # what could not be written is gone: a later flush may well succeed
+            raise ResourceError(f"{self._path}: {error.strerror}") from error
 
     def load(self, gguf: Any, config: Any, program: Program, *args: Any, **more: Any) -> None:
         self._target = AtomicFile(self._path)
@@ -148,7 +154,7 @@ class _TraceFile(TraceExecutor):
             return
         with self._target as target:
             self._text.flush()
-            if self.steps:
+            if self.steps and self._whole:
                 target.commit()
         self._target = None
 

@@ -6,6 +6,7 @@ tested without an engine.
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import time
 from typing import Any
@@ -13,7 +14,8 @@ from typing import Any
 from .. import native, tokenizer
 from ..engine import Engine
 from ..generate import generate
-from ..options import Options
+from ..machine import this_machine
+from ..options import Options, bound_threads
 from . import drafting, inspect, sampling
 from .session import Session
 
@@ -49,10 +51,21 @@ class Progress:
             self._bar.stop()
 
 
+def _bounded(chosen: Options) -> tuple[Options, tuple[str, ...]]:
+    """The options with no more threads than can run at once, and a line that says so where they were fewer."""
+    useful = this_machine().useful
+    threads = bound_threads(chosen.threads, useful)
+    if chosen.executor != "cpu" or threads == chosen.threads:
+        return chosen, ()
+    line = f"note: -t {chosen.threads}: no more threads run than there are processors for this process: {useful}"
+    return dataclasses.replace(chosen, threads=threads), (line,)
+
+
 def load(chosen: Options) -> Session:
     """Opens the model that the options name. IeError for whatever is wrong with it."""
-    assert chosen.model is not None
     start = time.monotonic()
+    chosen, warnings = _bounded(chosen)
+    assert chosen.model is not None
     asked = chosen.engine()
     progress = Progress()
     native.on_lost_pages(
@@ -92,6 +105,7 @@ def load(chosen: Options) -> Session:
             f"context {engine.n_ctx:,} tokens" + (" (auto)" if asked.n_ctx == 0 else ""),
             *sampling.notes(chosen, recommended),
         ),
+        warnings=warnings,
         inspection=inspection,
         drafting=drafts,
     )

@@ -90,6 +90,8 @@ def _default_loader() -> Loader:
 
 def _load(console: Console, chosen: Options, n_ctx: int, loader: Loader | None) -> Session:
     session = (loader or _default_loader())(dataclasses.replace(chosen, ctx_size=n_ctx))
+    for warning in session.warnings:
+        console.line(warning)
     for note in session.notes:
         console.note(note)
     if n_ctx > session.trained_context:

@@ -21,7 +21,7 @@ from .chat import Conversation, ReadLine, encode, opening, read_message, talk, t
 from .console import INTERRUPTED, OK, Console
 from .dump import LogitsDump
 from .session import Loader, Session, fresh_seed
-from .summary import Timing, summary
+from .summary import Timing, enough, summary
 from .task import Task, as_text, examines, flag_of, parse_ids, plan, read_prompt
 
 COMMAND = "ie-run"
@@ -44,6 +44,8 @@ def _main(console: Console, chosen: Options, loader: Loader | None) -> int:
     seed = options.resolve_seed(chosen.seed, fresh_seed)
     session = (loader or _default_loader())(chosen)
     try:
+        for warning in session.warnings:
+            console.line(warning)
         for note in (*session.notes, f"seed {seed}" + (" (random)" if chosen.seed < 0 else "")):
             console.note(note)
         for note in session.inspection.notes if session.inspection else ():
@@ -169,7 +171,7 @@ class Run:
         try:
             self.console.end_text()
             session = self.session
-            bandwidth = session.bandwidth() if timing.decode_steps else 0.0
+            bandwidth = session.bandwidth() if enough(timing) else 0.0
             self.console.line(summary(session.load_seconds, timing, session.weight_bytes, bandwidth, note))
         finally:
             signal.signal(signal.SIGINT, before)

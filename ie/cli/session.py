@@ -66,7 +66,8 @@ class Session:
     weight_bytes: int  # read for one generated token
     bandwidth: Callable[[], float]  # bytes/s that this machine reads now; 0: not known
     trained_context: int
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # for those who ask (-v)
+    warnings: tuple[str, ...] = ()  # for everybody: where what runs is not what was asked for
     inspection: Inspection | None = None  # what --diff, --stop-after, --layers or --trace changed
     drafting: Drafting | None = None  # who guesses tokens ahead, with --draft
 

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+ENOUGH_STEPS = 32
+"""Steps of generation from which a share of the bandwidth is worth printing: fewer are over in so short a time that the
+bandwidth, read after them, may be that of another moment."""
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -49,8 +53,15 @@ def weight_rate(timing: Timing, weight_bytes: int) -> float:
     return weight_bytes * timing.decode_steps / timing.decode_seconds
 
 
+def enough(timing: Timing) -> bool:
+    """Whether so much was generated that a share of the bandwidth means something."""
+    return timing.decode_steps >= ENOUGH_STEPS
+
+
 def summary(load_seconds: float, timing: Timing, weight_bytes: int, bandwidth: float, extra: str = "") -> str:
-    """The line. bandwidth in bytes/s, 0 when it is not known; `extra` says why a text ended where that matters."""
+    """The line. bandwidth in bytes/s, 0 when it is not known; `extra` says why a text ended where that matters.
+
+    No share is printed after too few steps, nor one above 100 %: the bandwidth was then read at a worse moment."""
     parts = [
         f"load {number(load_seconds)} s",
         f"prompt {timing.prompt_tokens:,} tok{rate(timing.prompt_tokens, timing.prompt_seconds)}",
@@ -59,7 +70,7 @@ def summary(load_seconds: float, timing: Timing, weight_bytes: int, bandwidth: f
     read = weight_rate(timing, weight_bytes)
     if read > 0:
         part = f"{number(read / 1e9)} GB/s of weights"
-        if bandwidth > 0:
+        if enough(timing) and bandwidth >= read:
             part += f" = {100 * read / bandwidth:.0f} % of this machine's {number(bandwidth / 1e9)} GB/s"
         parts.append(part)
     return " · ".join(parts + ([extra] if extra else []))

@@ -16,6 +16,7 @@ from .. import native, weights
 from ..config import ModelConfig, rope_table
 from ..errors import DeviceError, ResourceError
 from ..gguf import GgufFile
+from ..machine import stack_limit
 from ..ops.table import COMMAND_BYTES
 from ..plan import plan_program
 from ..program import Buffer, Cache, Matrix, Partials, Program, RopeTable, State, Table, Vector, View, pack, union
@@ -25,6 +26,7 @@ from .base import Data, Item, Place, Progress, Q8Rows
 QUANTUM = 32  # values of a Q8 block
 CACHED = 64 << 20  # bytes that caches may hold
 SAMPLE = 256 << 20  # bytes whose reading tells the bandwidth
+NO_THREADS = "cannot start {} threads; ask for fewer with -t, or raise what limits them (ulimit -u, ulimit -v)"
 UNITS = ((1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1))
 
 
@@ -54,10 +56,16 @@ class CpuExecutor:
             raise DeviceError(
                 f"this processor or build has no {native.ISAS[which]}; available: {', '.join(available_isas())}"
             )
+        stack, wanted = stack_limit(), self.lib.ie_stack_bytes()
+        if stack < wanted:
+            raise ResourceError(
+                f"the stack is limited to {stack >> 10} KB, the kernels are to have {wanted >> 10}: raise the limit,"
+                " `ulimit -s 8192`"
+            )
         self.isa, self.threads = native.ISAS[which], threads
         self.pool = self.lib.ie_pool_create(threads, which)
         if self.pool == self.ffi.NULL:
-            raise ResourceError(f"cannot start {threads} threads; ask for fewer with -t")
+            raise ResourceError(NO_THREADS.format(threads))
         self.bound: list[Bound] = []
         self.arena: native.Memory | None = None
         self._memory: dict[str, native.Memory] = {}
@@ -80,7 +88,9 @@ class CpuExecutor:
         self.gguf, self.program = gguf, program
         self._all = union((program, *more))
         used = self._all.weights()
-        self._memory["weights"] = native.Memory(weights.place(used).total, "weights", huge=True)
+        self._memory["weights"] = native.Memory(
+            weights.place(used).total, "weights", "a smaller model or quantisation needs less", huge=True
+        )
         offsets = weights.load(gguf, used, self._memory["weights"].array, self.pool, progress)
         self.weight_address = {w: self._memory["weights"].address + o for w, o in offsets.items()}
         self._load_ropes(config, n_ctx)
@@ -113,7 +123,7 @@ class CpuExecutor:
         self.state_address: dict[State, int] = {}
         if not sizes:
             return
-        memory = self._memory["state"] = native.Memory(sum(sizes), "the recurrent state")
+        memory = self._memory["state"] = native.Memory(sum(sizes), "the recurrent state", "a smaller model needs less")
         pos = memory.address
         for state, size in zip(self._all.states(), sizes, strict=True):
             self.state_address[state] = pos
@@ -139,7 +149,7 @@ class CpuExecutor:
 
         offsets, arena = plan_program(chosen, size_of)
         if self.arena is None or arena > self.arena.nbytes:
-            self.arena = native.Memory(arena, "activations")
+            self.arena = native.Memory(arena, "activations", "a smaller --chunk needs less")
             self._views.clear()
             for bound in self.bound:  # the arena moved: pack the others again
                 self._pack(bound)
@@ -341,7 +351,7 @@ def read_bandwidth(threads: int, nbytes: int = SAMPLE, rounds: int = 5) -> float
     ffi, library = native.lib()
     pool = library.ie_pool_create(threads, library.ie_isa_best())
     if pool == ffi.NULL:
-        raise ResourceError(f"cannot start {threads} threads; ask for fewer with -t")
+        raise ResourceError(NO_THREADS.format(threads))
     try:
         rate = float(library.ie_read_bandwidth(pool, nbytes, rounds))
     finally:

@@ -29,6 +29,7 @@ int ie_isa_best(void);
 typedef struct ie_pool ie_pool;
 ie_pool *ie_pool_create(int threads, int isa);
 void ie_pool_destroy(ie_pool *pool);
+int64_t ie_stack_bytes(void); /* stack of a worker; the caller's must be as large, which it sees to itself */
 
 /* ---- programs: addresses of `n_cmds` commands (256 bytes each) and of n_stages + 1 int32 stage starts ---- */
 typedef struct { uint64_t cmds; uint64_t stage_start; int32_t n_cmds; int32_t n_stages; } ie_program;

@@ -20,10 +20,13 @@
 #define SPIN_NS 200000
 #define SPINS 32 /* between two looks at the clock */
 #define CACHE_LINE 64
+#define STACK (1 << 20) /* bytes for each worker; up to 320 KB are used, Python's part of the caller's included */
 
 /* Gate of the current task: its number, whether workers may still enter, how many are inside. */
 #define OPEN (UINT64_C(1) << 31)
 #define INSIDE (OPEN - 1)
+
+typedef struct { ie_pool *pool; pthread_t handle; int index; } worker;
 
 struct ie_pool {
     ie_event start;  /* number of the newest task */
@@ -34,12 +37,10 @@ struct ie_pool {
     int quit;
     ie_task fn;
     void *arg;
-    pthread_t *handle;
+    worker *workers; /* [threads]; the first is the caller and has no handle */
     void *scratch;
     int64_t scratch_bytes;
 };
-
-typedef struct { ie_pool *pool; int index; } worker_arg;
 
 static inline void relax(void)
 {
@@ -102,11 +103,11 @@ static uint32_t enter(ie_pool *pool)
     return 0;
 }
 
-static void *worker(void *p)
+/* It neither allocates nor frees: the C library would set 64 MB of addresses aside for each thread that does. */
+static void *work(void *p)
 {
-    worker_arg arg = *(worker_arg *)p;
-    ie_pool *pool = arg.pool;
-    free(p);
+    const worker *self = p;
+    ie_pool *pool = self->pool;
     uint32_t seen = 0;
     for (;;) {
         seen = ie_event_wait(&pool->start, seen);
@@ -116,7 +117,7 @@ static void *worker(void *p)
         if (!task)
             continue; /* came too late; the others have done it */
         seen = task;  /* maybe a newer one than we were woken for: not to be run twice */
-        pool->fn(pool->arg, arg.index);
+        pool->fn(pool->arg, self->index);
         atomic_fetch_add(&pool->finished, 1);
         atomic_fetch_sub(&pool->gate, 1);
         event_bump(&pool->left);
@@ -145,6 +146,8 @@ void ie_pool_run(ie_pool *pool, ie_task fn, void *arg, int everyone)
         ie_event_wait(&pool->left, seen);
 }
 
+int64_t ie_stack_bytes(void) { return STACK; }
+
 ie_pool *ie_pool_create(int threads, int isa)
 {
     if (threads < 1 || threads > 1024 || !ie_isa_available(isa))
@@ -153,24 +156,22 @@ ie_pool *ie_pool_create(int threads, int isa)
     if (!pool)
         return NULL;
     *pool = (ie_pool){.threads = threads, .isa = isa};
-    pool->handle = calloc((size_t)threads, sizeof *pool->handle);
+    pool->workers = calloc((size_t)threads, sizeof *pool->workers);
     sigset_t all, old;
     sigfillset(&all); /* signals belong to the caller's thread, where Python handles them; but not a fault of our own */
     for (int i = 0; i < 4; i++)
         sigdelset(&all, (int[]){SIGBUS, SIGSEGV, SIGFPE, SIGILL}[i]);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    int ok = pool->handle != NULL;
-    for (int i = 1; ok && i < threads; i++) {
-        worker_arg *arg = malloc(sizeof *arg);
-        ok = arg != NULL;
-        if (!ok)
-            break;
-        *arg = (worker_arg){pool, i};
-        ok = pthread_create(&pool->handle[i], NULL, worker, arg) == 0;
-        if (ok)
-            pool->started++;
-        else
-            free(arg);
+    pthread_attr_t attr;
+    int ok = pool->workers != NULL && pthread_attr_init(&attr) == 0;
+    if (ok) {
+        ok = pthread_attr_setstacksize(&attr, STACK) == 0;
+        for (int i = 1; ok && i < threads; i++) {
+            pool->workers[i] = (worker){.pool = pool, .index = i};
+            ok = pthread_create(&pool->workers[i].handle, &attr, work, &pool->workers[i]) == 0;
+            pool->started += ok;
+        }
+        pthread_attr_destroy(&attr);
     }
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (!ok) {
@@ -187,8 +188,8 @@ void ie_pool_destroy(ie_pool *pool)
     pool->quit = 1;
     event_bump(&pool->start);
     for (int i = 1; i <= pool->started; i++)
-        pthread_join(pool->handle[i], NULL);
-    free(pool->handle);
+        pthread_join(pool->workers[i].handle, NULL);
+    free(pool->workers);
     free(pool->scratch);
     free(pool);
 }

@@ -6,6 +6,7 @@ import csv
 import io
 import itertools
 import json
+import os
 import re
 import statistics
 from pathlib import Path
@@ -34,6 +35,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 def ie_bench(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
     readings = itertools.cycle([30e9, 36.2e9])  # each repetition stands between two of them
     monkeypatch.setattr("ie.devices.cpu.CpuExecutor.read_bandwidth", lambda executor: next(readings))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
 
     def call(*argv: Any) -> tuple[int, str, str]:
         status = bench.main([str(word) for word in argv])
@@ -69,6 +71,12 @@ def test_json(ie_bench, model: str) -> None:
             share = r["weight_bytes"] * statistics.median(r["samples_ts"]) / 33.1e9
             assert r["bandwidth_share"] == pytest.approx(share, abs=1e-3)
     assert json.loads(ie_bench(model, "-p", "4", "-n", "0", "-r", "1", "-o", "json")[1])[0]["stddev_ts"] == 0
+
+
+def test_more_threads_than_processors(ie_bench, model: str) -> None:
+    status, out, err = ie_bench(model, "-p", "4", "-n", "0", "-r", "1", "-t", "2,500", "-o", "json")
+    assert status == 0 and [r["n_threads"] for r in json.loads(out)] == [2, 2]
+    assert err == "note: -t 500: no more threads run than there are processors for this process: 2\n"
 
 
 def test_table(ie_bench, model: str) -> None:

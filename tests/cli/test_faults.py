@@ -19,8 +19,8 @@ from tiny_models import make_tiny
 RUN = "import sys; from ie.cli.entry import run; sys.exit(run())"
 
 
-def run(*words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([sys.executable, "-c", RUN, *words], input=stdin, capture_output=True, timeout=60)
+def run(*words: str, stdin: bytes = b"", code: str = RUN) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([sys.executable, "-c", code, *words], input=stdin, capture_output=True, timeout=60)
 
 
 def test_a_file_that_shrinks_ends_the_run_with_one_line(tmp_path: Path) -> None:
@@ -61,6 +61,37 @@ def test_a_text_that_can_never_fit_is_refused_before_it_is_cut_into_tokens(tmp_p
     done = run(str(path), "-c", "64", "-n", "1", stdin=b"x" * 3_000_000)
     assert done.returncode == 1 and done.stdout == b""
     assert b"3,000,000 bytes" in done.stderr and done.stderr.count(b"\n") == 1
+
+
+def test_a_stack_too_small_for_the_kernels_is_refused(tmp_path: Path) -> None:
+    path = make_tiny(tmp_path / "m.gguf", tokenizer="none")
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_STACK, (256 << 10, 256 << 10)); " + RUN
+    done = run(str(path), "--tokens", "1,2,3", "--print-ids", "-n", "2", code=limited)
+    assert done.returncode == 1 and done.stdout == b"" and done.stderr.count(b"\n") == 1
+    assert done.stderr.startswith(b"ie-run: the stack is limited to 256 KB") and b"`ulimit -s " in done.stderr
+
+
+def test_addresses_that_are_limited_count_as_memory(tmp_path: Path) -> None:
+    path = make_tiny(tmp_path / "m.gguf", tokenizer="none")
+    limited = (
+        "import resource, sys; from ie.cli import load; from ie.cli.entry import run\n"
+        "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (used + (100 << 20), resource.RLIM_INFINITY))\n"
+        "sys.exit(run())"
+    )
+    done = run(str(path), "--tokens", "1,2,3", "--print-ids", "-n", "2", code=limited)
+    assert done.returncode == 1 and done.stdout == b"" and done.stderr.count(b"\n") == 1
+    assert b"m.gguf: does not fit: " in done.stderr and b"(limited by ulimit -v)" in done.stderr
+
+
+def test_a_trace_that_could_not_be_written_whole_is_no_file(tmp_path: Path) -> None:
+    """Some steps were written when the file reached its largest size."""
+    path, trace = make_tiny(tmp_path / "m.gguf", tokenizer="none"), tmp_path / "trace.csv"
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000)); " + RUN
+    done = run(str(path), "--tokens", "1,2,3", "--print-ids", "-n", "40", "--trace", str(trace), code=limited)
+    assert (done.returncode, done.stderr) == (1, f"ie-run: {trace}: File too large\n".encode())
+    assert len(done.stdout.splitlines()) > 4
+    assert [file.name for file in tmp_path.iterdir()] == ["m.gguf"]
 
 
 def test_ctrl_c_during_the_imports(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -159,9 +159,10 @@ def test_the_engine_itself(ie_ppl, tmp_path: Path) -> None:
     path.write_text("the quick brown fox jumps over the lazy dog and " * 20)
     runs = [
         ie_ppl(model, "-f", path, "-c", "48", "--chunks", "5", *more, real=True)
-        for more in ([], ["-t", "1", "--chunk", "7"], ["--kl-divergence-base", base])
+        for more in ([], ["-t", "1", "--chunk", "7"], ["-t", "999", "--kl-divergence-base", base])
     ]
     assert [run[0] for run in runs] == [0, 0, 0], runs
+    assert ["note: -t 999: no more threads run than" in run[2] for run in runs] == [False, False, True]
     assert runs[0][1] == runs[1][1] == runs[2][1]
     assert 20 < float(re.findall(r"PPL = ([\d.]+)", runs[0][1])[0]) < 2000
     status, out, _ = ie_ppl(model, "--kl-divergence", "--kl-divergence-base", base, real=True)

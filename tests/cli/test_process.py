@@ -71,6 +71,17 @@ def test_ctrl_c_leaves_no_dump(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_run_that_is_told_to_end_leaves_no_dump(number: signal.Signals, tmp_path: Path) -> None:
+    child = start(*ENDLESS, "-n", "1000000", "--dump-logits", str(tmp_path / "l.npy"), delay=0.01)
+    assert child.stdout and child.stdout.read(4)
+    assert [file.suffix for file in tmp_path.iterdir()] == [".part"]
+    child.send_signal(number)
+    _, err = child.communicate()
+    assert (child.returncode, err) == (-number, b"")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_killed_run_leaves_no_dump_under_the_name(tmp_path: Path) -> None:
     child = start(*ENDLESS, "-n", "1000000", "--dump-logits", str(tmp_path / "l.npy"), delay=0.01)
     assert child.stdout and child.stdout.read(4)

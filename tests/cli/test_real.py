@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture
 def ie_run(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
     monkeypatch.setattr(sys, "stdin", None)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2})  # for three threads, whatever there is
 
     def call(*argv: str) -> tuple[int, bytes, str]:
         status = run.main(list(argv))
@@ -52,6 +54,17 @@ def test_what_must_not_matter_does_not(ie_run, model: str, tmp_path: Path, other
     a, b = np.load(tmp_path / "a.npy"), np.load(tmp_path / "b.npy")
     assert a.dtype == np.float32 and len(a) == len(plain.splitlines()) - 1
     assert np.array_equal(a, b)
+
+
+def test_more_threads_than_processors_do_not_run_and_that_is_said(ie_run, model: str) -> None:
+    base = [model, "-p", PROMPT, "-n", "4", "--temp", "0", "-v"]
+    _, plain, err = ie_run(*base, "-t", "3")
+    assert "threads 3" in err.splitlines() and "note" not in err
+    status, varied, err = ie_run(*base, "-t", "1000")
+    assert (status, varied) == (0, plain)
+    note = "note: -t 1000: no more threads run than there are processors for this process: 3"
+    assert "threads 3" in err.splitlines() and err.splitlines().count(note) == 1
+    assert "note" not in ie_run(*base[:-1], "-t", "1000", "--executor", "reference")[2]
 
 
 def test_the_seed_decides(ie_run, model: str) -> None:

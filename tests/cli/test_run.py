@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 
 from ie.cli import run
 from ie.cli.dump import AtomicFile
+from ie.cli.summary import ENOUGH_STEPS, Timing, summary
 from ie.errors import ResourceError
 from tests.cli.fake import END, FakeEngine, FakeLoader, FakeTokenizer, logits_after
 
@@ -158,8 +161,21 @@ def test_ids_instead_of_text(ie_run) -> None:
 def test_summary(ie_run) -> None:
     err = ie_run("fake.gguf", "-p", "w").err
     assert err.startswith("load 0.31 s · prompt 1 tok, ")
-    assert "· 4 tok generated, " in err
-    assert "GB/s of weights = " in err and err.endswith("% of this machine's 33.1 GB/s\n")
+    assert "· 4 tok generated, " in err and err.endswith(" GB/s of weights\n")
+    err = ie_run("fake.gguf", "-p", "a", "--ignore-eos", "-n", str(ENOUGH_STEPS + 1)).err
+    assert " GB/s of weights = " in err and err.endswith("% of this machine's 33.1 GB/s\n")
+
+
+def test_a_share_of_the_bandwidth_needs_evidence_and_is_no_more_than_all_of_it() -> None:
+    def line(steps: int, bandwidth: float) -> str:
+        return summary(1.0, Timing(1, 1.0, steps + 1, steps, steps / 10, steps), 1 << 30, bandwidth)
+
+    read = 10 * (1 << 30)
+    assert line(ENOUGH_STEPS, 2.0 * read).endswith(" · 10.7 GB/s of weights = 50 % of this machine's 21.5 GB/s")
+    assert line(ENOUGH_STEPS, read).endswith(" = 100 % of this machine's 10.7 GB/s")
+    assert line(ENOUGH_STEPS - 1, 2.0 * read).endswith(" · 10.7 GB/s of weights")
+    assert line(1000, 0.99 * read).endswith(" · 10.7 GB/s of weights")
+    assert line(1000, 0.0).endswith(" · 10.7 GB/s of weights")
 
 
 def test_summary_of_one_token_has_no_rate(ie_run) -> None:
@@ -393,6 +409,36 @@ def test_a_full_disk_names_the_file(tmp_path: Path) -> None:
         target.file.write(b"a")
         raise OSError(errno.ENOSPC, "No space left on device")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_errors_of_an_unfinished_file_name_the_one_that_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError) as missing:
+        AtomicFile("none/x.npy")
+    with pytest.raises(IsADirectoryError) as taken, AtomicFile("x") as target:
+        Path("x").mkdir()
+        target.commit()
+    assert (missing.value.filename, taken.value.filename) == ("none/x.npy", "x")
+    Path("link").symlink_to(tmp_path / "y")
+    with pytest.raises(ResourceError, match="^link: No space left on device$"), AtomicFile("link"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert sorted(os.listdir()) == ["link", "x"]
+
+
+def test_signals_are_as_before_when_no_file_is_unfinished(tmp_path: Path) -> None:
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(n) for n in numbers]
+    with AtomicFile(tmp_path / "a"):
+        with AtomicFile(tmp_path / "b"):
+            held = [signal.getsignal(n) for n in numbers]
+        assert [signal.getsignal(n) for n in numbers] == held != before
+    assert [signal.getsignal(n) for n in numbers] == before
+    old = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with AtomicFile(tmp_path / "a"):
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    assert signal.signal(signal.SIGHUP, old) is signal.SIG_IGN
 
 
 def test_rows_of_the_embedding_that_no_token_has_are_never_drawn(ie_run) -> None:

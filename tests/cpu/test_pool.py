@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -24,6 +27,7 @@ from tests.rig import run_cpu
 from tests.variants import NAMES, make, tokens
 
 FFI, LIB = native.lib()
+ROOT = Path(__file__).resolve().parents[2]
 PORTABLE = native.ISAS.index("portable")
 
 
@@ -80,6 +84,48 @@ def test_a_missing_instruction_set_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(native, "lib", lambda: (FFI, NoAvx()))
     with pytest.raises(DeviceError, match="this processor or build has no avx2; available: portable"):
         CpuExecutor(1, "avx2")
+
+
+def _child(code: str, stack: int) -> subprocess.CompletedProcess[str]:
+    """A Python of its own whose stack is limited to so many bytes."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_STACK, (stack, stack))
+
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, cwd=ROOT, preexec_fn=limit, capture_output=True, text=True, timeout=120)
+
+
+def test_workers_have_a_stack_of_their_own_size() -> None:
+    """In the list of mappings a thread's stack follows a guard page. The limit, which is the default size, is less."""
+    done = _child(
+        "import re\n"
+        "from ie import native\n"
+        "ffi, lib = native.lib()\n"
+        "before = open('/proc/self/maps').readlines()\n"
+        "pool = lib.ie_pool_create(5, 0)\n"
+        "new = [line for line in open('/proc/self/maps') if line not in before]\n"
+        "sizes = [(int(m[2], 16) - int(m[1], 16), m[3]) for m in (re.match(r'(\\w+)-(\\w+) (\\S+)', n) for n in new)]\n"
+        "pairs = list(zip(sizes, sizes[1:]))\n"
+        "print(sum(a == (4096, '---p') and b[0] >= lib.ie_stack_bytes() for a, b in pairs))\n",
+        LIB.ie_stack_bytes() // 2,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "4\n", "")
+
+
+def test_kernels_leave_half_of_that_stack_free() -> None:
+    """The deepest ones, run by a caller whose stack has half the size of a worker's, Python's part of it included."""
+    done = _child(
+        "from tests.op_cases import draw\n"
+        "from tests.rig import ISAS, run_cpu\n"
+        "for op in ('attention', 'deltanet', 'matmul'):\n"
+        "    for few in (False, True):\n"
+        "        for isa in ISAS:\n"
+        "            run_cpu(draw(op, 3, few=few), isa=isa)\n"
+        "print('done')\n",
+        LIB.ie_stack_bytes() // 2,
+    )
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
 def test_fifty_pools_come_and_go() -> None:
@@ -166,6 +212,18 @@ def test_memory_is_zeroed_counted_and_given_back() -> None:
 def test_memory_that_there_is_not_is_an_error() -> None:
     with pytest.raises(ResourceError, match=r"cannot allocate 4,611,686,018,427,387,904 bytes for the KV cache.*-c"):
         native.Memory(1 << 62, "the KV cache")
+
+
+def test_weights_for_which_there_is_no_memory_do_not_blame_the_context(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Full:
+        def __getattr__(self, name: str) -> object:
+            return (lambda size: FFI.NULL) if name == "ie_alloc" else getattr(LIB, name)
+
+    monkeypatch.setattr(native, "lib", lambda: (FFI, Full()))
+    with pytest.raises(ResourceError, match=r"bytes for weights; a smaller model or quantisation needs less$"):
+        Engine.open(make(tmp_path / "m.gguf"), EngineOptions(threads=1))
 
 
 @pytest.mark.parametrize("arch", NAMES)

@@ -102,7 +102,11 @@ def test_what_is_free_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with Engine.open(str(path), EngineOptions(chunk=16, n_ctx=fits)) as engine:
         assert engine.n_ctx == fits
     monkeypatch.setattr(engine_module, "free_memory", lambda: 1000)
-    with pytest.raises(ResourceError, match="Not even a short context fits"):
+    monkeypatch.setattr(engine_module, "memory_limit", lambda: "")
+    with pytest.raises(ResourceError, match=r"free 0\.0 GB\. Not even a short context fits: [^,]* is needed\.$"):
+        Engine.open(str(path), EngineOptions(chunk=16))
+    monkeypatch.setattr(engine_module, "memory_limit", lambda: "ulimit -v")
+    with pytest.raises(ResourceError, match=r"free 0\.0 GB \(limited by ulimit -v\)\. .* or a higher limit\.$"):
         Engine.open(str(path), EngineOptions(chunk=16))
 
 

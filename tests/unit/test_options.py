@@ -150,6 +150,7 @@ def test_engine_options_carry_over() -> None:
 def test_auto_values() -> None:
     assert options.resolve_threads(0, 6) == 6
     assert options.resolve_threads(3, 6) == 3
+    assert [options.bound_threads(n, 4) for n in (-1, 0, 3, 4, 5, 1000)] == [-1, 0, 3, 4, 4, 4]
     assert options.resolve_context(0, 32768, 10**6) == 8192
     assert options.resolve_context(0, 2048, 10**6) == 2048
     assert options.resolve_context(0, 32768, 1000) == 1000
