@@ -5,7 +5,9 @@
 
 Each round reads the bandwidth, runs steps of one token near the start and at the depth, and reads the bandwidth again:
 the two differ in attention alone, and what the machine gives in that moment is known. The ratio of a round is the time
-that the depth adds over the time to read its keys and values at that bandwidth. Results with every sample go to
+that the depth adds over the time to read its keys and values at that bandwidth. For a profile the round times commands
+too: how much longer attention takes at the depth, how much longer all others do, and how much longer attention takes
+when every block of a head is the same one, and so in cache: that is its arithmetic. Results with every sample go to
 benchmarks/depth.json.
 """
 
@@ -19,24 +21,32 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from ie.config import ModelConfig  # noqa: E402
 from ie.engine import Engine  # noqa: E402
 from ie.errors import IeError  # noqa: E402
+from ie.kv import BLOCK  # noqa: E402
 from ie.machine import this_machine  # noqa: E402
 from ie.options import EngineOptions  # noqa: E402
 from ie.step import Run  # noqa: E402
 from scripts.bench import commit  # noqa: E402
 
-STEPS, NEAR = 6, 3  # steps of a sample; the position near the start
+STEPS, TIMED, NEAR = 6, 3, 3  # steps of a sample, and of one by commands; the position near the start
 
 
 def key_value_bytes(config: ModelConfig, depth: int) -> int:
     """F16 keys and values that a token after `depth` others sees; local layers see their window."""
     seen = ((layer.n_kv, min(depth, layer.window or depth)) for layer in config.layers)
     return sum(2 * 2 * heads * config.head_dim * n for heads, n in seen)
+
+
+def multiply_adds(config: ModelConfig, depth: int) -> int:
+    """Of all query heads with the keys and the values that they see."""
+    return sum(2 * layer.n_head * config.head_dim * min(depth, layer.window or depth) for layer in config.layers)
 
 
 def measure(path: str, depth: int, threads: int, rounds: int) -> dict[str, Any]:
@@ -55,16 +65,34 @@ def measure(path: str, depth: int, threads: int, rounds: int) -> dict[str, Any]:
                 engine.executor.run(handle, engine.step_inputs)
             return (time.perf_counter() - begin) / STEPS
 
+        attends = np.array([c.op == "attention" for c in engine.executor.bound[handle].program.commands])
+        tables = engine.step_inputs.tables
+
+        def commands(position: int) -> tuple[float, float]:
+            """Seconds of attention and of all other commands."""
+            engine.step_inputs.fill([Run(seq.slot, position, [7])], [0])
+            runs = [engine.executor.run_timed(handle, engine.step_inputs) for _ in range(TIMED)]
+            times = np.median(np.array(runs), axis=0) / 1e9
+            return float(times[attends].sum()), float(times[~attends].sum())
+
         step(NEAR), step(depth)
         samples = []
         for _ in range(rounds):
             before = engine.read_bandwidth()
             near, deep = step(NEAR), step(depth)
-            samples.append({"near": near, "deep": deep, "bandwidth": (before + engine.read_bandwidth()) / 2})
+            little, much = commands(NEAR), commands(depth)
+            kept = tables.copy()
+            tables[seq.slot] = kept[seq.slot, depth // BLOCK]
+            cached = commands(depth)[0]
+            tables[:] = kept
+            samples.append({"near": near, "deep": deep, "bandwidth": (before + engine.read_bandwidth()) / 2,
+                            "attention": much[0] - little[0], "others": much[1] - little[1],
+                            "cached": cached - little[0]})  # fmt: skip
         size = key_value_bytes(engine.config, depth)
         ratios = [(s["deep"] - s["near"]) / (size / s["bandwidth"]) for s in samples]
-        return {"model": Path(path).stem, "kv_bytes": size, "ratio": statistics.median(ratios),
-                "quartiles": statistics.quantiles(ratios, n=4)[::2], "samples": samples}  # fmt: skip
+        return {"model": Path(path).stem, "kv_bytes": size, "multiply_adds": multiply_adds(engine.config, depth),
+                "ratio": statistics.median(ratios), "quartiles": statistics.quantiles(ratios, n=4)[::2],
+                "samples": samples}  # fmt: skip
 
 
 def table_row(found: dict[str, Any]) -> str:
@@ -80,6 +108,18 @@ def table_row(found: dict[str, Any]) -> str:
     )
 
 
+def profile_row(found: dict[str, Any]) -> str:
+    """The row of the profile: times in ms, and the rate of attention's multiply-adds where nothing is read."""
+    size, samples = found["kv_bytes"], found["samples"]
+    reading = statistics.median(size / s["bandwidth"] for s in samples)
+    share = statistics.median(s["attention"] / (size / s["bandwidth"]) for s in samples)
+    attention, others, cached = (statistics.median(s[k] for s in samples) for k in ("attention", "others", "cached"))
+    return (
+        f"| {found['model']} | {1e3 * reading:.2f} | {1e3 * attention:.2f} | {share:.2f} | {1e3 * others:.2f} "
+        f"| {1e3 * cached:.2f} | {found['multiply_adds'] / cached / 1e9:.0f} |"
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("models", nargs="+", metavar="MODEL.gguf")
@@ -92,8 +132,9 @@ def main() -> int:
     except IeError as error:
         print(f"depth_bench: {error}", file=sys.stderr)
         return 1
-    for found in results:
-        print(table_row(found))
+    for row in (table_row, profile_row):
+        for found in results:
+            print(row(found))
     words = ["scripts/depth_bench.py", *(Path(m).name for m in args.models)]
     words += ["--depth", str(args.depth), "-t", str(args.t), "-r", str(args.r)]
     here = this_machine()

@@ -32,6 +32,7 @@ def test_the_depths_are_those_of_the_file() -> None:
     found = json.loads((ROOT / "benchmarks" / "depth.json").read_text("utf-8"))["results"]
     lines = (ROOT / "docs" / "performance.md").read_text("utf-8").splitlines()
     assert len(found) == 4 and all(depth_bench.table_row(one) in lines for one in found)
+    assert all(depth_bench.profile_row(one) in lines for one in found)
 
 
 def test_the_shares_are_those_of_the_files() -> None:
