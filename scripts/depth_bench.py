@@ -4,7 +4,8 @@
     python scripts/depth_bench.py MODEL.gguf [MODEL.gguf …] [--depth 4096] [-t 2] [-r 40]
 
 Each round reads the bandwidth, runs steps of one token near the start and at the depth, and reads the bandwidth again:
-the two differ in attention alone, and what the machine gives in that moment is known. The ratio of a round is the time
+the two differ in attention alone, and what the machine gives in that moment is known. As in ie-doctor 256 MB are read:
+of weights that are less the caches hold a part, and reading them again is faster than memory. The ratio of a round is the time
 that the depth adds over the time to read its keys and values at that bandwidth. For a profile the round times commands
 too: how much longer attention takes at the depth, how much longer all others do, and how much longer attention takes
 when every block of a head is the same one, and so in cache: that is its arithmetic. Results with every sample go to
@@ -26,7 +27,9 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from ie import native  # noqa: E402
 from ie.config import ModelConfig  # noqa: E402
+from ie.devices.cpu import SAMPLE  # noqa: E402
 from ie.engine import Engine  # noqa: E402
 from ie.errors import IeError  # noqa: E402
 from ie.kv import BLOCK  # noqa: E402
@@ -65,6 +68,13 @@ def measure(path: str, depth: int, threads: int, rounds: int) -> dict[str, Any]:
                 engine.executor.run(handle, engine.step_inputs)
             return (time.perf_counter() - begin) / STEPS
 
+        memory = native.Memory(SAMPLE, "reading", huge=True)
+        memory.array[:] = 1
+        lib, pool, start = engine.executor.lib, engine.executor.pool, native.pointer(memory.array, "void *")
+
+        def bandwidth() -> float:
+            return memory.nbytes / min(lib.ie_read_seconds(pool, start, memory.nbytes) for _ in range(2))
+
         attends = np.array([c.op == "attention" for c in engine.executor.bound[handle].program.commands])
         tables = engine.step_inputs.tables
 
@@ -78,14 +88,14 @@ def measure(path: str, depth: int, threads: int, rounds: int) -> dict[str, Any]:
         step(NEAR), step(depth)
         samples = []
         for _ in range(rounds):
-            before = engine.read_bandwidth()
+            before = bandwidth()
             near, deep = step(NEAR), step(depth)
             little, much = commands(NEAR), commands(depth)
             kept = tables.copy()
             tables[seq.slot] = kept[seq.slot, depth // BLOCK]
             cached = commands(depth)[0]
             tables[:] = kept
-            samples.append({"near": near, "deep": deep, "bandwidth": (before + engine.read_bandwidth()) / 2,
+            samples.append({"near": near, "deep": deep, "bandwidth": (before + bandwidth()) / 2,
                             "attention": much[0] - little[0], "others": much[1] - little[1],
                             "cached": cached - little[0]})  # fmt: skip
         size = key_value_bytes(engine.config, depth)
