@@ -5,11 +5,11 @@
 
 Each round reads the bandwidth, runs steps of one token near the start and at the depth, and reads the bandwidth again:
 the two differ in attention alone, and what the machine gives in that moment is known. As in ie-doctor 256 MB are read:
-of weights that are less the caches hold a part, and reading them again is faster than memory. The ratio of a round is the time
-that the depth adds over the time to read its keys and values at that bandwidth. For a profile the round times commands
-too: how much longer attention takes at the depth, how much longer all others do, and how much longer attention takes
-when every block of a head is the same one, and so in cache: that is its arithmetic. Results with every sample go to
-benchmarks/depth.json.
+of weights that are less the caches hold a part, and reading them again is faster than memory. The ratio of a round is
+the time that the depth adds over the time to read its keys and values at that bandwidth. For a profile the round times
+commands too: how much longer attention takes at the depth, how much longer all others do, and how much longer attention
+takes when every block of a head is the same one, and so in cache: that is its arithmetic. Results with every sample go
+to benchmarks/depth.json.
 """
 
 from __future__ import annotations
