@@ -257,7 +257,7 @@ IE_MATH const _Float16 *k_block(const cache_view *c, int64_t b) { return c->k + 
 IE_MATH const _Float16 *v_block(const cache_view *c, int64_t b) { return c->v + ie_v_index(c->chunk, c->table[b], c->dim, c->head, 0, 0); }
 
 /* Blocks [b, e) as they lie in the cache, each with what comes AHEAD bytes later: all K, all V, then K of the next segment.
- * Two blocks at least: so many may be at work at once, and what is fetched along with the work on it comes too late. */
+ * Two blocks at least: what is fetched while the block before it is at work comes too late. */
 static block_run run_of(const cache_view *c, int64_t b, int64_t e)
 {
     block_run r = {.count = (int)(e - b), .half = 1, .base = b * IE_KV_BLOCK};
