@@ -122,7 +122,7 @@ def choose_context(
         hint = (
             f"It fits with -c {fits}."
             if fits
-            else "Not even a short context fits: a smaller model or quantisation is needed"
+            else "Not even a short context fits: a smaller model, quantisation or --chunk is needed"
             + (", or a higher limit." if bound else ".")
         )
         by = f" (limited by {bound})" if bound else ""
@@ -236,7 +236,8 @@ class Engine:
         """Append `tokens` to the sequence and return logits, float32 [1 or len(tokens), n_vocab].
 
         want "last": of the last token. want "all": of every token.
-        ResourceError when they do not fit; the sequence is then unchanged. An interrupted call keeps whole chunks.
+        ResourceError when they do not fit; the sequence is then unchanged. An interrupted call keeps the
+        tokens of whole chunks.
         """
         ids = list(tokens)
         if not ids or want not in ("last", "all"):
@@ -277,12 +278,12 @@ class Engine:
         """Append up to 16 tokens in one step: logits of each, float32 [len(tokens), n_vocab], valid until the next."""
         ids = list(tokens)
         assert 0 < len(ids) <= DECODE_ROWS[-1] and seq.stored == len(seq)
-        begin = time.monotonic()
+        begin, start = time.monotonic(), len(seq)
         seq.extend(ids)
         try:
             logits = self._step(seq, ids, range(len(ids)))
         except BaseException:
-            seq.truncate(seq.stored)
+            seq.truncate(start)
             raise
         self.stats.seconds += time.monotonic() - begin
         return logits
@@ -333,8 +334,12 @@ class Engine:
         n = len(tokens)
         self.step_inputs.fill([Run(seq.slot, seq.stored, tokens, seq.state, seq.keep(n))], outs)
         handle = self._handle(n, max(1, len(outs)))
-        self.executor.run(handle, self.step_inputs)
-        seq.advance(n)
+        try:
+            self.executor.run(handle, self.step_inputs)
+            seq.advance(n)
+        except BaseException:
+            seq.abandon(n)
+            raise
         self.stats.steps += 1
         self.stats.rows += n
         if "logits" not in self.program.outputs:  # a program cut short

@@ -95,6 +95,13 @@ class Sequence:
             self.state = (self.state + keep) % self.slots
             self.kept = min((self.kept if keep == rows else -1) + keep, self.slots - 1, self.stored)
 
+    def abandon(self, rows: int) -> None:
+        """A step of `rows` more tokens was cut short. It may have written any slot of the recurrent state, also the
+        current one: everything is fed again by the next forward. Keys and values do no harm, they are written anew."""
+        self.touch(self.stored + rows)
+        if self.slots:
+            self.state, self.kept, self.stored, self.reached = -1, 0, 0, 0
+
     def touch(self, positions: int) -> None:
         """Hidden states of positions below this one were written, in place of those `hidden` positions before."""
         self.reached = max(self.reached, positions)

@@ -31,7 +31,7 @@ from ..ppl_file import Reader, Shape, Writer
 from . import console as console_module
 from .console import OK, Console
 from .dump import AtomicFile
-from .inputs import read_bytes
+from .inputs import check_outputs, read_bytes
 from .session import Loader, Session
 
 COMMAND = "ie-ppl"
@@ -55,6 +55,7 @@ def _main(console: Console, chosen: Options, loader: Loader | None) -> int:
             finally:
                 session.engine.close()
     assert data is not None
+    check_outputs({"--kl-divergence-base": chosen.kl_base}, {"the model": chosen.model, "--file": chosen.text_file})
     session = _load(console, chosen, chosen.window + chosen.stride // 2, loader)
     try:
         return _measure(console, session, data, chosen)

@@ -20,6 +20,7 @@ from .answer import answer, check_bytes, check_length, feed
 from .chat import Conversation, ReadLine, encode, opening, read_message, talk, terminal_reader
 from .console import INTERRUPTED, OK, Console
 from .dump import LogitsDump
+from .inputs import check_outputs
 from .session import Loader, Session, fresh_seed
 from .summary import Timing, enough, summary
 from .task import Task, as_text, examines, flag_of, parse_ids, plan, read_prompt
@@ -38,6 +39,10 @@ def _main(console: Console, chosen: Options, loader: Loader | None) -> int:
     sampling.check(chosen)
     if chosen.info:
         return _info(console, chosen)
+    check_outputs(
+        {"--dump-logits": chosen.dump_logits, "--trace": chosen.trace},
+        {"the model": chosen.model, "--file": chosen.file, "--tokens-file": chosen.tokens_file, "--mtp": chosen.mtp},
+    )
     data = read_prompt(chosen, task)
     if task.chat and task.source != "none" and not data.strip():
         raise OptionError(f"{flag_of(task.source)}: the prompt is empty")

@@ -60,7 +60,7 @@ class CpuExecutor:
         if stack < wanted:
             raise ResourceError(
                 f"the stack is limited to {stack >> 10} KB, the kernels are to have {wanted >> 10}: raise the limit,"
-                " `ulimit -s 8192`"
+                " `ulimit -s 8192`, in a new shell if this one refuses"
             )
         self.isa, self.threads = native.ISAS[which], threads
         self.pool = self.lib.ie_pool_create(threads, which)

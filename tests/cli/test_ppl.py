@@ -102,6 +102,8 @@ def test_first_and_stride(ie_ppl, text: Path) -> None:
         ),
         (["fake.gguf", "-f", "TEXT", "--stride", "2", "--kl-divergence-base", "x"], "has no place for --stride"),
         (["fake.gguf", "-f", "TEXT", "-c", "4", "--stride", "9"], "a stride of 9 does not lie inside a window of 8"),
+        (["fake.gguf", "-f", "TEXT", "--kl-divergence-base", "TEXT"], "is --file, which is read: name another file"),
+        (["fake.gguf", "-f", "TEXT", "--kl-divergence-base", "./fake.gguf"], "is the model, which is read"),
         (["fake.gguf", "--kl-divergence"], "--kl-divergence needs the file to compare with"),
         (["fake.gguf", "--kl-divergence", "--kl-divergence-base", "x", "-c", "9"], "-c cannot be given with --kl-div"),
         (["fake.gguf", "-f", "/nowhere"], "/nowhere: No such file or directory"),

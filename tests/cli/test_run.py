@@ -427,6 +427,19 @@ def test_errors_of_an_unfinished_file_name_the_one_that_was_asked_for(
     assert sorted(os.listdir()) == ["link", "x"]
 
 
+def test_a_file_that_is_read_is_not_written_over(ie_run, tmp_path: Path) -> None:
+    model, text, link = tmp_path / "m.gguf", tmp_path / "t.txt", tmp_path / "link"
+    model.write_bytes(b"model")
+    text.write_bytes(b"text")
+    link.symlink_to(model)
+    for words in (["--dump-logits", model], ["--trace", link], ["-f", text, "--dump-logits", text]):
+        more = [] if "-f" in words else ["-p", "a"]
+        assert "which is read: name another file" in failed(ie_run(*map(str, [model, *more, *words])))
+    same = failed(ie_run(str(model), "-p", "a", "--trace", "x", "--dump-logits", "./x"))
+    assert "the same file as --dump-logits" in same
+    assert (model.read_bytes(), text.read_bytes()) == (b"model", b"text")
+
+
 def test_signals_are_as_before_when_no_file_is_unfinished(tmp_path: Path) -> None:
     numbers = (signal.SIGTERM, signal.SIGHUP)
     before = [signal.getsignal(n) for n in numbers]

@@ -16,7 +16,7 @@ import pytest
 
 from ie.devices.base import Place
 from ie.engine import Engine
-from ie.kv import BLOCK
+from ie.kv import BLOCK, CHUNK
 from ie.kv import Sequence as KvSequence
 from ie.options import DraftOptions, EngineOptions
 from ie.program import State, union
@@ -259,3 +259,45 @@ def test_hidden_states_that_are_gone_are_made_anew(tmp_path: Path) -> None:
             for one in (seq, other):
                 one.close()
     assert again >= 6
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before the step", "after the step"])
+@pytest.mark.parametrize(
+    ("call", "rows"), [("forward", 1), ("forward", 5), ("forward", 16), ("forward", 40), ("verify", 16)]
+)
+def test_a_step_that_was_cut_short_leaves_nothing_behind(
+    path: str, call: str, rows: int, late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C: the kernels have run to their end or not begun, and Python has not noted it."""
+    text = [3 + i * 7 % (N_VOCAB - 3) for i in range(70)]
+    with opened(path, draft=None) as engine:
+        seq, run = engine.new_sequence(), engine.executor.run
+        engine.forward(seq, text[:30])
+        want = engine.forward(seq, text[30 : 30 + rows], "all")
+        seq.close()
+        seq = engine.new_sequence()
+        engine.forward(seq, text[:30])
+
+        def interrupted(*args: Any) -> None:
+            if late:
+                run(*args)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(engine.executor, "run", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            getattr(engine, call)(seq, text[30 : 30 + rows])
+        monkeypatch.setattr(engine.executor, "run", run)
+        assert len(seq) == 30
+        assert np.array_equal(engine.forward(seq, text[30 : 30 + rows], "all"), want)
+
+
+def test_a_second_chunk_of_the_cache_leaves_the_first_as_it_was(path: str) -> None:
+    with Engine.open(path, EngineOptions(n_ctx=2 * CHUNK * BLOCK, threads=1, draft=DRAFT)) as engine:
+        seq = engine.new_sequence()
+        engine.forward(seq, [3 + i * 7 % (N_VOCAB - 3) for i in range(CHUNK * BLOCK)])
+        pos = np.arange(len(seq))
+        place = Place(0, np.array(seq.blocks, np.int64)[pos // BLOCK], pos % BLOCK, pos[:0])
+        before = [engine.executor.peek(0, cache, place) for cache in engine.program.caches()]
+        engine.forward(seq, [3 + i * 5 % (N_VOCAB - 3) for i in range(200)])
+        after = [engine.executor.peek(0, cache, place) for cache in engine.program.caches()]
+        assert len(before) >= 2 and all(map(np.array_equal, before, after))
