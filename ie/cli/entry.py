@@ -1,4 +1,5 @@
-"""Where the installed commands begin: imports a command and runs it, so that Ctrl-C during the imports is no traceback.
+"""Where the installed commands begin and end: Ctrl-C during the imports, or once more while the process ends, is no
+traceback.
 
 Owns: nothing but that. It imports as little as possible itself.
 """
@@ -6,16 +7,20 @@ Owns: nothing but that. It imports as little as possible itself.
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
 
 
 def _start(command: str) -> int:
+    status = 130
     try:
-        module = importlib.import_module(f"{__package__}.{command}")
-    except KeyboardInterrupt:
-        print(f"ie-{command}: interrupted", file=sys.stderr)
-        return 130
-    status: int = module.main()
+        try:
+            status = importlib.import_module(f"{__package__}.{command}").main()
+        except KeyboardInterrupt:
+            print(f"ie-{command}: interrupted", file=sys.stderr)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left to do is the interpreter's
+    except KeyboardInterrupt:  # one that was pending
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     return status
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -98,6 +99,11 @@ def test_ctrl_c_during_the_imports(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     def interrupted(name: str) -> None:
         raise KeyboardInterrupt
 
+    before = signal.getsignal(signal.SIGINT)
     monkeypatch.setattr(entry.importlib, "import_module", interrupted)
-    assert entry.run() == entry.doctor() == 130
+    try:
+        assert entry.run() == entry.doctor() == 130
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN, "once more while the process ends"
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert capsys.readouterr().err == "ie-run: interrupted\nie-doctor: interrupted\n"
