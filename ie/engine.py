@@ -122,7 +122,7 @@ def choose_context(
         hint = (
             f"It fits with -c {fits}."
             if fits
-            else "Not even a short context fits: a smaller model, quantisation or --chunk is needed"
+            else "Not even a short context fits: a smaller model or quantisation or --chunk is needed"
             + (", or a higher limit." if bound else ".")
         )
         by = f" (limited by {bound})" if bound else ""
