@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from . import compare, devices, narrow
-from .blocks.mtp import TOKENS
 from .compare import Verdict
 from .devices import Executor, ReferenceExecutor
 from .devices.base import Data, Item, Place, Q8Rows
@@ -99,25 +98,14 @@ def items(command: Command, access: str) -> Iterator[tuple[Arg, Item]]:
     """Arguments of a command that it reads ("r") or writes ("w"), weights and step inputs aside."""
     for arg in OPS[command.op].args:
         value = command.args.get(arg.name)
-        if isinstance(value, View | Cache | State) and value != TOKENS and access in arg.access:
+        if isinstance(value, View | Cache | State) and access in arg.access:
             yield arg, value
 
 
-def writes_step(command: Command) -> Arg | None:
-    """The argument by which a command writes the step inputs themselves, if it does."""
-    for arg in OPS[command.op].args:
-        if "w" in arg.access and command.args.get(arg.name) == TOKENS:
-            return arg
-    return None
-
-
-def _chosen(step: StepInputs) -> np.ndarray:
-    """What a command may write of the step inputs: the skip flag and the tokens, int32 [1 + rows]."""
-    return np.concatenate([np.atleast_1d(step.header["skip"]), step.token[: step.n_rows]]).astype(np.int32)
-
-
-def name_of(item: Item) -> str:
-    """What reports call it."""
+def name_of(item: Item | None) -> str:
+    """What reports call it; None stands for the step inputs."""
+    if item is None:
+        return "step inputs"
     return item.buffer.name if isinstance(item, View) else f"blk.{item.layer}.{item.which}"
 
 
@@ -241,7 +229,7 @@ class DiffExecutor:
             a, b = self.a.peek(on_a, item, place), self.b.peek(on_b, item, place)
             verdict = self.judge.compare(arg.name, command, arg, a, b, as_class)
             if not verdict:
-                raise self._disagreement(step, program, index, arg, item, a, b, verdict)
+                raise self._disagreement(step, program, index, arg.name, item, a, b, verdict)
             self.outputs += 1
             if verdict.worst > self.worst:
                 self.worst, self.worst_at = verdict.worst, f"{narrow.describe(program, index)}, {arg.name}"
@@ -251,21 +239,18 @@ class DiffExecutor:
 
     def _run_both(self, on_a: int, on_b: int, step: StepInputs, program: Program, index: int) -> None:
         """A's step inputs stay, where a command writes these; B runs on what A ran on."""
-        tokens = writes_step(program.commands[index])
-        before = step.memory.copy() if tokens else None
+        command = program.commands[index]
+        before = int(step.header["skip"][0])
         self.a.run_command(on_a, step, index)
-        if tokens is None or before is None:
-            self.b.run_command(on_b, step, index)
-            return
-        after = step.memory.copy()
-        a = _chosen(step)
-        step.memory[:] = before
+        a = step.header["skip"].copy()
+        step.header["skip"] = before
         self.b.run_command(on_b, step, index)
-        b = _chosen(step)
-        step.memory[:] = after
-        verdict = compare.exact(tokens.name, b, a)
+        b = step.header["skip"].copy()
+        step.header["skip"] = a
+        verdict = compare.exact("skip", b, a)
         if not verdict:
-            raise self._disagreement(step, program, index, tokens, TOKENS, a, b, verdict)
+            assert OPS[command.op].skips
+            raise self._disagreement(step, program, index, "skip", None, a, b, verdict)
 
     def run_timed(self, handle: int, step: StepInputs) -> np.ndarray:
         """A's times."""
@@ -303,8 +288,8 @@ class DiffExecutor:
         step: StepInputs,
         program: Program,
         index: int,
-        arg: Arg,
-        item: Item,
+        output: str,
+        item: Item | None,
         a: Data,
         b: Data,
         verdict: Verdict,
@@ -318,7 +303,7 @@ class DiffExecutor:
             command=index,
             op=command.op,
             layer=command.layer,
-            output=arg.name,
+            output=output,
             buffer=name_of(item),
             step=self.steps,
             first_position=int(step.pos[0]),

@@ -294,7 +294,7 @@ class Engine:
         The last one may be below the chain's p_min. Needs `chain`. The sequence is not changed.
         """
         assert self.chain is not None and seq.stored == len(seq)
-        n = min(n, len(self.chain.outputs), self.n_ctx - seq.stored)
+        n = min(n, len(self.chain.outputs) // 2, self.n_ctx - seq.stored)
         if n < 1:
             return []
         seq.reserve(seq.stored + n)
@@ -303,8 +303,11 @@ class Engine:
         self.executor.run(self._chain_handle, self.step_inputs)
         out: list[tuple[int, float]] = []
         for i in range(n):
-            picked, prob = self.executor.read(self._chain_handle, self.chain.outputs[f"pick.{i}"], 1)[0].tolist()
-            out.append((int(picked), prob))
+            token, prob = (
+                self.executor.read(self._chain_handle, self.chain.outputs[f"{what}.{i}"], 1).item()
+                for what in ("id", "prob")
+            )
+            out.append((token, prob))
             if not prob >= self.p_min:
                 break
         return out

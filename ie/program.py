@@ -23,10 +23,10 @@ from .step import OUTS, ROWS
 
 @dataclass(frozen=True)
 class Buffer:
-    """One row-major activation buffer: `cols` values a row, F32 or Q8, as many rows as its domain has."""
+    """One row-major activation buffer: `cols` values a row, F32, Q8 or I32, as many rows as its domain has."""
 
     name: str
-    dtype: str  # f32 | q8
+    dtype: str  # f32 | q8 | i32
     cols: int
     domain: int = ROWS
 
@@ -157,8 +157,8 @@ class Command:
             if value is None:
                 assert arg.optional or arg.kind in ("i32", "f32"), f"{where} is missing"
                 continue
-            if arg.kind in ("f32v", "q8v"):
-                assert value.buffer.dtype == arg.kind[:-1].replace("v", ""), f"{where} is {value.buffer.dtype}"
+            if arg.kind in ("f32v", "q8v", "i32v"):
+                assert value.buffer.dtype == arg.kind.removesuffix("v"), f"{where} is {value.buffer.dtype}"
             for dim, size in zip(arg.dim.split(","), _sizes(value), strict=False):
                 if dim:
                     first, named = bound.setdefault(dim, (size, where))

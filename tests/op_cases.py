@@ -214,8 +214,6 @@ class Draw:
             return self.cache(arg)
         if arg.kind == "partials":
             return Partials(self.heads, self.head_dim)
-        if arg.name == "tokens":
-            return None  # tells hazards only that another op writes the step inputs' tokens
         if arg.kind == "state":
             state = State(0, arg.name, STATES[self.op.name, arg.name](self))
             self.states[state] = 0.5 * self.normal(2, *state.shape)
@@ -228,6 +226,8 @@ class Draw:
         cols = self.cols(arg)
         q8 = arg.kind == "q8v" or (arg.kind == "act" and self.layout.activation == "q8")
         before, after = (self.integer(0, 20), self.integer(0, 20)) if not q8 and self.coin() else (0, 0)
+        if arg.kind == "i32v":
+            return self.ids(arg)
         domain = ROWS if self.domain == SEGS or (self.op.name == "gather" and arg.name == "x") else self.domain
         buffer = Buffer(arg.name, "q8" if q8 else "f32", before + cols + after, domain)
         if "r" in arg.access:
@@ -237,6 +237,12 @@ class Draw:
             if arg.name == "route":
                 self.inputs[buffer][:, before : before + cols] = self.routes(self.rows(domain))
         return View(buffer, before, cols)
+
+    def ids(self, arg: Arg) -> View:
+        """Token ids, in a row of their own."""
+        buffer = Buffer(arg.name, "i32", self.cols(arg), self.domain)
+        self.inputs[buffer] = self.rng.integers(0, N_TOKENS, (self.rows(self.domain), buffer.cols)).astype(np.int32)
+        return View.of(buffer)
 
     def cols(self, arg: Arg) -> int:
         """Columns of a view, or the length of a vector."""
@@ -306,6 +312,7 @@ DIMS: Mapping[str, Callable[[Draw], int]] = {
     "GD": lambda d: d.kv_heads * d.head_dim,
     "H": lambda d: d.value_heads,
     "E": lambda d: d.n_expert,
+    "P": lambda d: 1,
     "R": lambda d: 2 * d.used,
     "C": lambda d: (2 * d.key_heads + d.value_heads) * d.dim_state if "value_heads" in d.names else d.ragged(),
 }

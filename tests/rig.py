@@ -65,9 +65,9 @@ class MemoryFile:
 class Case:
     """A program, what its buffers hold before it runs, and one step.
 
-    inputs: float32 [rows of the buffer's domain, columns]; Q8 buffers are quantised from it. caches: for each layer
-    keys and values, float16 [blocks, 32, heads, dim]. ropes: float32 [positions, pairs, 2]. tables: int32
-    [sequences, blocks]. states: for each float32 [sequences, *shape]. spare: rows of capacity beyond the live ones,
+    inputs: float32 (int32 of I32 buffers) [rows of the buffer's domain, columns]; Q8 buffers are quantised from it.
+    caches: for each layer keys and values, float16 [blocks, 32, heads, dim]. ropes: float32 [positions, pairs, 2].
+    tables: int32 [sequences, blocks]. states: for each float32 [sequences, *shape]. spare: rows of capacity beyond the live ones,
     which nobody may touch.
     """
 
@@ -193,8 +193,8 @@ class CpuRun:
                 guard.array.view(np.float32).fill(np.nan)
             values = case.inputs.get(b)
             if values is not None:
-                floats = np.ascontiguousarray(values, np.float32)
-                raw = Q8.of(*quantize_q8(floats)).raw() if b.dtype == "q8" else floats.view(np.uint8)
+                plain = np.ascontiguousarray(values, np.int32 if b.dtype == "i32" else np.float32)
+                raw = Q8.of(*quantize_q8(plain)).raw() if b.dtype == "q8" else plain.view(np.uint8)
                 n = min(len(raw), len(guard.array))
                 guard.array[:n, : raw.shape[1]] = raw[:n]
             self.guards[b] = guard
@@ -211,6 +211,11 @@ class CpuRun:
         """float32 [live rows, columns] of an F32 view."""
         rows = self.guards[view.buffer].array[: self.case.live(view.buffer.domain)]
         return rows.view(np.float32)[:, view.offset : view.offset + view.cols].copy()
+
+    def ids(self, view: View) -> Array:
+        """int32 [live rows, columns] of an I32 view."""
+        rows = self.guards[view.buffer].array[: self.case.live(view.buffer.domain)]
+        return rows.view(np.int32)[:, view.offset : view.offset + view.cols].copy()
 
     def q8(self, view: View) -> Q8:
         return Q8.read(self.guards[view.buffer].array[: self.case.live(view.buffer.domain)], view.buffer.cols)

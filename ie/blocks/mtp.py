@@ -18,22 +18,22 @@ from ..step import ROW
 from . import attention, ffn
 from .builder import Builder
 
-TOKENS = State(-1, "step tokens", (1,))  # stands for step inputs that `pick` writes
-
 
 def hidden_ring(config: ModelConfig, size: int) -> State:
     """Hidden states of the last `size` positions, after the final norm."""
     return State(len(config.layers), "hidden", (size, config.n_embd))
 
 
-def emit_input(b: Builder, ring: State, tokens: State | None = None) -> View:
-    """W_eh [norm(embedding of the token); norm(hidden state of the position before)]: the block's residual stream."""
+def emit_input(b: Builder, ring: State, ids: View | None = None) -> View:
+    """W_eh [norm(embedding of the token); norm(hidden state of the position before)]: the block's residual stream.
+
+    ids: where the token ids stand, if not in the step inputs."""
     config, blk = b.config, f"blk.{len(b.config.layers)}."
     n = config.n_embd
     own = blk + "nextn.embed_tokens.weight"
     e = b.buffer(blk + "embd", n)
     table = b.table(own if b.has(own) else "token_embd.weight", config.n_vocab, n)
-    b.emit("embed", y=e, table=table, scale=config.embed_scale, tokens=tokens)
+    b.emit("embed", y=e, table=table, scale=config.embed_scale, ids=ids)
     h = b.buffer(blk + "hidden", n)
     b.emit("ring_get", y=h, ring=ring, size=ring.shape[0])
     pair = b.buffer(blk + "pair", 2 * n)
@@ -73,18 +73,18 @@ def draft_head(b: Builder, vocabulary: int, q4: bool) -> tuple[Matrix, int, int]
 def build_chain(
     gguf: GgufFile, config: ModelConfig, ring_size: int, steps: int, p_min: float, vocabulary: int, q4_head: bool
 ) -> Program:
-    """Up to `steps` drafts: step i runs on row i of the step inputs. Outputs `pick.i`: token id and probability.
+    """Up to `steps` drafts: step i runs on row i of the step inputs. Outputs `id.i` and `prob.i`.
 
     A step is left out when the one before found no token likelier than `p_min`, or the step inputs have no such row.
     """
     ring = hidden_ring(config, ring_size)
     commands: list[Command] = []
-    outputs = {}
+    outputs: dict[str, View] = {}
     for i in range(steps):
         b = Builder(gguf, config, prefix=f"draft.{i}.")
         b.domain, b.row, b.skippable, b.layer = ROW, i, i > 0, len(config.layers)
         blk = f"blk.{b.layer}."
-        x = emit_input(b, ring, TOKENS if i else None)
+        x = emit_input(b, ring, outputs[f"id.{i - 1}"] if i else None)
         for norm, emit in (("attn_norm", attention.emit), (config.arch.ffn_norm, ffn.emit)):
             w = b.vector(f"{blk}{norm}.weight", config.n_embd)
             x = b.add(x, emit(b, b.layer, b.rmsnorm(x, w, blk + norm)), f"{blk}x_{norm}")
@@ -93,9 +93,9 @@ def build_chain(
         b.emit("ring_put", x=h, ring=ring, size=ring_size)
         matrix, split, shift = draft_head(b, vocabulary, q4_head)
         logits = b.product(h, matrix, blk + "draft_logits")
-        y = b.buffer(blk + "pick", 2)
-        b.emit("pick", x=logits, y=y, tokens=TOKENS, split=split, shift=shift, p_min=p_min)
-        outputs[f"pick.{i}"] = y
+        picked, prob = b.buffer(blk + "id", 1, "i32"), b.buffer(blk + "prob", 1)
+        b.emit("pick", x=logits, id=picked, prob=prob, split=split, shift=shift, p_min=p_min)
+        outputs[f"id.{i}"], outputs[f"prob.{i}"] = picked, prob
         commands += b.commands
     return finish(commands, outputs)
 

@@ -40,12 +40,15 @@ class Place:
     seqs: np.ndarray
 
 
+DTYPES = {"f32": np.float32, "i32": np.int32}
+"""Types of the buffers that are read as they stand."""
+
 Item = View | Cache | State
 """What commands read and write."""
 
 Data = np.ndarray | Q8Rows
-"""Content of an item at a place: float32 [rows, cols] or Q8Rows of a view, float16 [entries, heads, dim] of a cache,
-float32 [sequences, *shape] of a state."""
+"""Content of an item at a place: float32 or int32 [rows, cols] or Q8Rows of a view, float16 [entries, heads, dim] of a
+cache, float32 [sequences, *shape] of a state."""
 
 
 class Executor(Protocol):
@@ -78,7 +81,8 @@ class Executor(Protocol):
         """One step. Results stand in the program's output buffers until the next step."""
 
     def read(self, handle: int, view: View, rows: int) -> np.ndarray:
-        """float32 [rows, view.cols] of an F32 view: a view of device memory where possible, else a copy."""
+        """float32 or int32 [rows, view.cols] of an F32 or I32 view: a view of device memory where possible, else a
+        copy."""
 
     def run_command(self, handle: int, step: StepInputs, index: int) -> None:
         """Command `index` of the program alone: for debugging."""

@@ -21,7 +21,7 @@ from ..ops.table import COMMAND_BYTES
 from ..plan import plan_program
 from ..program import Buffer, Cache, Matrix, Partials, Program, RopeTable, State, Table, Vector, View, pack, union
 from ..step import OUTS, ROW, StepInputs
-from .base import Data, Item, Place, Progress, Q8Rows
+from .base import DTYPES, Data, Item, Place, Progress, Q8Rows
 
 QUANTUM = 32  # values of a Q8 block
 CACHED = 64 << 20  # bytes that caches may hold
@@ -286,11 +286,12 @@ class CpuExecutor:
         key = handle, view.buffer, view.offset, view.cols
         found = self._views.get(key)
         if found is None:
-            assert self.arena is not None and view.buffer.dtype == "f32"
+            assert self.arena is not None
             stride = self.row_bytes(view.buffer)
             start = self.bound[handle].offsets[view.buffer]
             most = (self.arena.nbytes - start) // stride
-            raw = self.arena.array[start : start + most * stride].view(np.float32).reshape(most, stride // 4)
+            raw = self.arena.array[start : start + most * stride].view(DTYPES[view.buffer.dtype])
+            raw = raw.reshape(most, stride // 4)
             found = self._views[key] = raw[:, view.offset : view.offset + view.cols]
         return found[:rows]
 

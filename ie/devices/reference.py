@@ -20,7 +20,7 @@ from ..gguf import GgufFile
 from ..ops import OPS
 from ..program import Buffer, Cache, Matrix, Program, RopeTable, State, Table, Vector, View, union
 from ..step import OUTS, ROW, StepInputs
-from .base import Data, Item, Place, Progress, Q8Rows
+from .base import DTYPES, Data, Item, Place, Progress, Q8Rows
 
 BLOCK = 32
 
@@ -112,8 +112,10 @@ class ReferenceExecutor:
 
     def read(self, handle: int, view: View, rows: int) -> np.ndarray:
         if rows == 0:  # a step without output rows never wrote it
-            return np.empty((0, view.cols), np.float32)
-        return np.asarray(self.buffers[view.buffer][:rows, view.offset : view.offset + view.cols], np.float32)
+            return np.empty((0, view.cols), DTYPES[view.buffer.dtype])
+        return np.asarray(
+            self.buffers[view.buffer][:rows, view.offset : view.offset + view.cols], DTYPES[view.buffer.dtype]
+        )
 
     def command_bytes(self, handle: int, rows: int, outs: int) -> int:
         """Weight bytes that a step reads in the file's formats."""
@@ -136,7 +138,7 @@ class ReferenceExecutor:
             case View(buffer, offset, cols):
                 values = self.buffers[buffer][: place.rows, offset : offset + cols]
                 if buffer.dtype != "q8":
-                    return values.astype(np.float32)
+                    return values.astype(np.int32 if buffer.dtype == "i32" else np.float32)
                 if self.mode == "q8":
                     return Q8Rows(self.q8[buffer].codes[: place.rows], self.q8[buffer].scales[: place.rows])
                 return Q8Rows(*quantize_q8(values))
@@ -151,7 +153,7 @@ class ReferenceExecutor:
             assert isinstance(item, View)
             self._store_q8(item, data)
         elif isinstance(item, View):
-            self._store(item, data.astype(self.dtype))
+            self._store(item, data.astype(self._dtype(item.buffer)))
         elif isinstance(item, Cache):
             self.cache[item.layer, item.which][place.blocks, place.slots] = data
         else:
@@ -168,7 +170,7 @@ class ReferenceExecutor:
         return self.buffers[view.buffer][:rows, view.offset : view.offset + view.cols]
 
     def put(self, view: View, values: np.ndarray) -> None:
-        values = values.astype(self.dtype, copy=False)
+        values = values.astype(self._dtype(view.buffer), copy=False)
         if view.buffer.dtype == "q8" and self.mode == "q8":
             self._store_q8(view, Q8Rows(*quantize_q8(values)))
         else:
@@ -178,10 +180,13 @@ class ReferenceExecutor:
         self.q8[view.buffer] = rows
         self._store(view, rows.codes.astype(self.dtype) * np.repeat(rows.scales, BLOCK, axis=-1).astype(self.dtype))
 
+    def _dtype(self, buffer: Buffer) -> Any:
+        return np.int32 if buffer.dtype == "i32" else self.dtype
+
     def _store(self, view: View, values: np.ndarray) -> None:
         whole = self.buffers.get(view.buffer)
         if whole is None or whole.shape[0] < values.shape[0]:
-            grown = np.zeros((values.shape[0], view.buffer.cols), self.dtype)
+            grown = np.zeros((values.shape[0], view.buffer.cols), self._dtype(view.buffer))
             if whole is not None:
                 grown[: whole.shape[0]] = whole
             whole = self.buffers[view.buffer] = grown
@@ -228,12 +233,9 @@ class ReferenceExecutor:
         row = self.command.row
         return slice(row, row + 1) if self.command.domain == ROW else slice(0, self.step.n_rows)
 
-    def chain(self, token: int, goes_on: bool) -> None:
-        """Set the next row's token, or the skip flag (see `ops.pick`)."""
-        row = self.command.row + 1
-        if goes_on and row < self.step.n_rows:
-            self.step.token[row] = token
-        else:
+    def end_chain_unless(self, goes_on: bool) -> None:
+        """Set the skip flag (see `ops.pick`), also when the step has no further row."""
+        if not goes_on or self.command.row + 1 >= self.step.n_rows:
             self.step.header["skip"] = 1
 
     def position(self, row: int) -> int:

@@ -10,8 +10,13 @@ import numpy as np
 from .table import Arg, CountFn, Op
 
 
+def _ids(env: Any, a: Mapping[str, Any]) -> np.ndarray:
+    """Token ids, int [rows]."""
+    return np.asarray(env.tokens() if a.get("ids") is None else env.get(a["ids"])[:, 0])
+
+
 def reference(env: Any, a: Mapping[str, Any]) -> None:
-    y = env.table_rows(a["table"], env.tokens())
+    y = env.table_rows(a["table"], _ids(env, a))
     if a.get("scale", 1.0) != 1.0:
         y = y * env.scalar(a["scale"])
     env.put(a["y"], y)
@@ -19,7 +24,7 @@ def reference(env: Any, a: Mapping[str, Any]) -> None:
 
 def magnitude(env: Any, a: Mapping[str, Any], output: str) -> tuple[Any, float]:
     """The decoder's products, then one more by the scale."""
-    return np.abs(env.table_rows(a["table"], env.tokens())) * a.get("scale", 1.0), 4.0
+    return np.abs(env.table_rows(a["table"], _ids(env, a))) * a.get("scale", 1.0), 4.0
 
 
 OP = Op(
@@ -28,13 +33,13 @@ OP = Op(
         Arg("y", "f32v", "N", "w"),
         Arg("table", "table", "N", doc="one row a token"),
         Arg("scale", "f32", default=1.0, doc="multiplies every value (1: none)"),
-        Arg("tokens", "state", optional=True, doc="stands for the step inputs' tokens where another op writes them"),
+        Arg("ids", "i32v", "P", optional=True, doc="token ids; absent: the step inputs' tokens"),
     ),
     tolerance="elementwise",
     geometry=CountFn("ie_geom_rows", ("rows",)),
     traffic=CountFn("ie_bytes_rows", ("rows", "y.cols")),
     flops=None,
     reference=reference,
-    doc="y[r] = table[token[r]] * scale",
+    doc="y[r] = table[id[r]] * scale",
     magnitude=magnitude,
 )

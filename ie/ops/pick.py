@@ -14,22 +14,22 @@ def reference(env: Any, a: Mapping[str, Any]) -> None:
     x = env.get(a["x"])[0]
     best = int(x.argmax())
     prob = float(1 / np.exp(x - x[best]).sum())
-    token = best if best < a["split"] else best + a["shift"]
-    env.put(a["y"], np.array([[token, prob]], np.float64))
-    env.chain(token, prob >= a["p_min"])
+    env.put(a["id"], np.array([[best if best < a["split"] else best + a["shift"]]], np.int32))
+    env.put(a["prob"], np.array([[prob]], np.float64))
+    env.end_chain_unless(prob >= a["p_min"])
 
 
-def magnitude(env: Any, a: Mapping[str, Any], output: str) -> tuple[Any, float]:
+def magnitude(env: Any, a: Mapping[str, Any], output: str) -> tuple[Any, float] | None:
     """The id exactly; the probability by the sum of exponentials."""
-    return np.abs(env.get(a["x"])[:, :2]) * 0 + 1.0, 256.0
+    return None if output == "id" else (np.abs(env.get(a["x"])[:, :1]) * 0 + 1.0, 256.0)
 
 
 OP = Op(
     name="pick",
     args=(
         Arg("x", "f32v", "N", doc="logits of the draft head"),
-        Arg("y", "f32v", "P", "w", doc="token id (exact below 2^24) and its probability"),
-        Arg("tokens", "state", access="w", doc="stands for the step inputs' tokens, which this op writes"),
+        Arg("id", "i32v", "P", "w", doc="token id"),
+        Arg("prob", "f32v", "P", "w", doc="its probability"),
         Arg("split", "i32", doc="head rows from here on are tokens row + shift"),
         Arg("shift", "i32"),
         Arg("p_min", "f32", doc="a token less likely than this ends the chain"),
@@ -39,6 +39,7 @@ OP = Op(
     traffic=CountFn("ie_bytes_rows", ("rows", "x.cols")),
     flops=None,
     reference=reference,
-    doc="y = (argmax x, softmax(x) there); sets the next row's token, or the skip flag",
+    doc="id = argmax x, prob = softmax(x) there; sets the skip flag when the chain is to end",
     magnitude=magnitude,
+    skips=True,
 )

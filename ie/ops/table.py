@@ -33,6 +33,7 @@ KINDS: Mapping[str, Kind] = {
     # activations: address of row 0, bytes from row to row, columns
     "f32v": Kind("ie_view", "Qii", 16, 8),
     "q8v": Kind("ie_view", "Qii", 16, 8),
+    "i32v": Kind("ie_view", "Qii", 16, 8),  # token ids
     "act": Kind("ie_view", "Qii", 16, 8),  # f32 or q8, as the matrix layout demands
     # weights
     "matrix": Kind("ie_matrix", "Qiiii", 24, 8),  # address, layout id, tile bytes, blocks per row, rows of a tile
@@ -47,7 +48,7 @@ KINDS: Mapping[str, Kind] = {
     "f32": Kind("float", "f", 4, 4),
 }
 
-VIEW_KINDS = ("f32v", "q8v", "act")
+VIEW_KINDS = ("f32v", "q8v", "i32v", "act")
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,7 @@ class Op:
     reference: Callable[[Any, Mapping[str, Any]], None]
     doc: str
     magnitude: Magnitude | None = None  # elementwise and reduction ops have one
+    skips: bool = False  # may set the step's skip flag
 
     def __post_init__(self) -> None:
         names = [a.name for a in self.args]

@@ -1,4 +1,4 @@
-/* embed: y[r] = table[token[r]] * scale. One tile a row; the row is decoded from the file's own format.
+/* embed: y[r] = table[id[r]] * scale. One tile a row; the row is decoded from the file's own format.
  * Bytes: one table row read, one F32 row written. */
 #include "cpu.h"
 #include "../host/host.h"
@@ -9,7 +9,8 @@ IE_KERNEL(embed)
     const int32_t *token = ie_ints(step->token) + ie_step_row(cmd);
     for (int64_t r = begin; r < end; r++) {
         float *y = ie_row_f(a->y, r);
-        const uint8_t *src = (const uint8_t *)(uintptr_t)a->table.p + (int64_t)token[r] * a->table.row_bytes;
+        const int32_t id = a->ids.p ? *(const int32_t *)(const void *)ie_row_b(a->ids, r) : token[r];
+        const uint8_t *src = (const uint8_t *)(uintptr_t)a->table.p + (int64_t)id * a->table.row_bytes;
         ie_dequant(a->table.format, src, y, a->y.cols);
         if (a->scale != 1.0f)
             for (int64_t i = 0; i < a->y.cols; i++)

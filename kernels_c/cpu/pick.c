@@ -1,6 +1,6 @@
-/* pick: the likeliest token of a draft step and its probability. One tile; it also feeds the next row of the chain.
- * The step inputs' next token is set; when the probability is below p_min, or the chain has run its rows, the skip
- * flag is, and the commands after this one are left out. The sum of exponentials runs in 16 lanes. */
+/* pick: the likeliest token of a draft step and its probability. One tile; the next row of the chain
+ * reads the id. When the probability is below p_min, or the chain has run its rows, the skip
+ * flag is set, and the commands after this one are left out. The sum of exponentials runs in 16 lanes. */
 #include "cpu.h"
 
 IE_KERNEL(pick)
@@ -30,14 +30,10 @@ IE_KERNEL(pick)
             lanes[i % 16] += ie_exp(x[i] - most);
         const float prob = 1.0f / ie_sum16(ie_load_f(lanes));
         const int64_t token = best < a->split ? best : best + a->shift;
-        float *y = ie_row_f(a->y, t);
-        y[0] = (float)token;
-        y[1] = prob;
+        *(int32_t *)(void *)ie_row_b(a->id, t) = (int32_t)token;
+        *ie_row_f(a->prob, t) = prob;
         ie_step *s = (ie_step *)(uintptr_t)step; /* the one op that writes step inputs */
-        const int64_t next = ie_step_row(cmd) + 1;
-        if (!(prob >= a->p_min) || next >= s->n_rows)
+        if (!(prob >= a->p_min) || ie_step_row(cmd) + 1 >= s->n_rows)
             s->skip = 1;
-        else
-            ((int32_t *)(uintptr_t)s->token)[next] = (int32_t)token;
     }
 }

@@ -82,18 +82,18 @@ IE_STATIC_ASSERT(offsetof(ie_step, out_row) == 48);
 IE_STATIC_ASSERT(offsetof(ie_step, seg) == 56);
 IE_STATIC_ASSERT(offsetof(ie_step, tables) == 64);
 
-/* y[r] = table[token[r]] * scale */
+/* y[r] = table[id[r]] * scale */
 typedef struct {
     ie_view y;
     ie_table table;
     float scale;
-    uint64_t tokens;
+    ie_view ids;
 } ie_args_embed;
-IE_STATIC_ASSERT(sizeof(ie_args_embed) == 48);
+IE_STATIC_ASSERT(sizeof(ie_args_embed) == 56);
 IE_STATIC_ASSERT(offsetof(ie_args_embed, y) == 0);
 IE_STATIC_ASSERT(offsetof(ie_args_embed, table) == 16);
 IE_STATIC_ASSERT(offsetof(ie_args_embed, scale) == 32);
-IE_STATIC_ASSERT(offsetof(ie_args_embed, tokens) == 40);
+IE_STATIC_ASSERT(offsetof(ie_args_embed, ids) == 40);
 
 /* y[o] = x[out_row[o]] for each output row o */
 typedef struct {
@@ -298,22 +298,22 @@ IE_STATIC_ASSERT(offsetof(ie_args_ring_get, y) == 0);
 IE_STATIC_ASSERT(offsetof(ie_args_ring_get, ring) == 16);
 IE_STATIC_ASSERT(offsetof(ie_args_ring_get, size) == 24);
 
-/* y = (argmax x, softmax(x) there); sets the next row's token, or the skip flag */
+/* id = argmax x, prob = softmax(x) there; sets the skip flag when the chain is to end */
 typedef struct {
     ie_view x;
-    ie_view y;
-    uint64_t tokens;
+    ie_view id;
+    ie_view prob;
     int32_t split;
     int32_t shift;
     float p_min;
 } ie_args_pick;
-IE_STATIC_ASSERT(sizeof(ie_args_pick) == 56);
+IE_STATIC_ASSERT(sizeof(ie_args_pick) == 64);
 IE_STATIC_ASSERT(offsetof(ie_args_pick, x) == 0);
-IE_STATIC_ASSERT(offsetof(ie_args_pick, y) == 16);
-IE_STATIC_ASSERT(offsetof(ie_args_pick, tokens) == 32);
-IE_STATIC_ASSERT(offsetof(ie_args_pick, split) == 40);
-IE_STATIC_ASSERT(offsetof(ie_args_pick, shift) == 44);
-IE_STATIC_ASSERT(offsetof(ie_args_pick, p_min) == 48);
+IE_STATIC_ASSERT(offsetof(ie_args_pick, id) == 16);
+IE_STATIC_ASSERT(offsetof(ie_args_pick, prob) == 32);
+IE_STATIC_ASSERT(offsetof(ie_args_pick, split) == 48);
+IE_STATIC_ASSERT(offsetof(ie_args_pick, shift) == 52);
+IE_STATIC_ASSERT(offsetof(ie_args_pick, p_min) == 56);
 
 /* the likeliest experts of softmax(x) and their probabilities, normalised */
 typedef struct {

@@ -21,7 +21,7 @@ from ie.engine import Engine
 from ie.formats import LAYOUTS
 from ie.ops import OPS
 from ie.options import EngineOptions
-from ie.program import Buffer, Command, Program, State, View
+from ie.program import Buffer, Command, Program, View
 from ie.step import ROW, Run, StepInputs
 from scripts import build_kernels
 from tests import variants
@@ -58,13 +58,13 @@ def _record_products(recording: Recording) -> None:
 
 
 def _record_pick(recording: Recording, rng: np.random.Generator) -> None:
-    x, y, tokens = Buffer("x", "f32", 61, ROW), Buffer("y", "f32", 2, ROW), State(-1, "tokens", (1,))
+    x, token, prob = (Buffer(*b, ROW) for b in (("x", "f32", 61), ("id", "i32", 1), ("prob", "f32", 1)))
     for p_min in (0.0, 1.0):
-        args = {"x": View.of(x), "y": View.of(y), "tokens": tokens, "split": 20, "shift": 1000, "p_min": p_min}
+        views = {"x": View.of(x), "id": View.of(token), "prob": View.of(prob)}
+        args = {**views, "split": 20, "shift": 1000, "p_min": p_min}
         program = Program((Command("pick", args, -1, ROW, 1),), (0,))
         logits = (3 * rng.standard_normal((1, 61))).astype(np.float32)
-        states = {tokens: np.zeros((1, 1), np.float32)}
-        recording.case(f"pick {p_min}", Case(program, {x: logits}, [Run(0, 0, [7, 8, 9])], states=states))
+        recording.case(f"pick {p_min}", Case(program, {x: logits}, [Run(0, 0, [7, 8, 9])]))
 
 
 def _record_model(recording: Recording, arch: str, fmt: str, folder: Path) -> None:

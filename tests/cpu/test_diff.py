@@ -108,12 +108,12 @@ def test_drafting_agrees(models: Models, pair: str) -> None:
 
 def test_a_wrong_draft_is_found(models: Models) -> None:
     class Wrong(CpuExecutor):
-        """Writes another token into the step than the one it picked."""
+        """Ends a chain that should go on."""
 
         def run_command(self, handle: int, step: StepInputs, index: int) -> None:
             super().run_command(handle, step, index)
             if self.bound[handle].program.commands[index].op == "pick":
-                step.token[1] += 1
+                step.header["skip"] = 1
 
     executor = diff.DiffExecutor(CpuExecutor(1), Wrong(1), ("cpu", "wrong"))
     options = EngineOptions(chunk=CHUNK, n_ctx=64, draft=DraftOptions(p_min=0.0))
@@ -123,7 +123,7 @@ def test_a_wrong_draft_is_found(models: Models) -> None:
         with pytest.raises(diff.Disagreement) as caught:
             engine.draft(seq, 7, 3)
     found = caught.value.difference
-    assert (found.op, found.output, found.index) == ("pick", "tokens", (2,)) and "step tokens" in str(caught.value)
+    assert (found.op, found.output, found.index) == ("pick", "skip", (0,)) and "step inputs" in str(caught.value)
 
 
 # ---- wrong executors ----

@@ -14,7 +14,7 @@ import pytest
 from ie import native
 from ie.formats import LAYOUTS
 from ie.ops import OPS
-from ie.program import Buffer, Command, Partials, Program, State, View
+from ie.program import Buffer, Command, Partials, Program, View
 from ie.step import OUTS, ROW, Run
 from tests.op_cases import SWEPT, check_against_reference, draw, weight_formats
 from tests.rig import ISAS, Array, Case, CpuRun, Recorder, run_cpu, run_reference, used_bytes
@@ -169,13 +169,13 @@ def test_products_follow_the_written_order_bit_for_bit(fmt: str, seed: int) -> N
     assert got.dtype == acc.dtype == np.float32 and got.tobytes() == acc.tobytes()
 
 
-# ---- pick, which writes the step inputs ----
+# ---- pick, which may end a chain ----
 
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("seed", range(8))
 def test_pick(seed: int, isa: str) -> None:
-    """The likeliest token goes to the next row, unless it is not likely enough or there is no next row."""
+    """The likeliest token; the chain ends when it is not likely enough or there is no next row."""
     rng = np.random.default_rng(seed)
     n, row, rows = int(rng.integers(1, 90)), int(rng.integers(0, 3)), 3
     x = Buffer("x", "f32", n, ROW)
@@ -184,24 +184,22 @@ def test_pick(seed: int, isa: str) -> None:
         logits[0, rng.integers(0, n, 2)] = 9  # two are equally likely: the lower id wins
     best = int(logits[0].argmax())
     prob = float(1 / np.exp(logits[0].astype(np.float64) - logits[0, best]).sum())
+    shift = 1000 if seed % 3 else (1 << 24) + 3  # a float32 would lose the last bits of such an id
     for p_min in (0.0, prob * 0.9, min(1.0, prob * 1.1 + 1e-6)):
-        y, tokens = View.of(Buffer("y", "f32", 2, ROW)), State(-1, "tokens", (1,))
-        args = {"x": View.of(x), "y": y, "tokens": tokens, "split": n // 2, "shift": 1000, "p_min": p_min}
+        picked, likely = View.of(Buffer("id", "i32", 1, ROW)), View.of(Buffer("prob", "f32", 1, ROW))
+        args = {"x": View.of(x), "id": picked, "prob": likely, "split": n // 2, "shift": shift, "p_min": p_min}
         program = Program((Command("pick", args, -1, ROW, row),), (0,))
-        case = Case(program, {x: logits}, [Run(0, 0, [7, 8, 9])], states={tokens: np.zeros((1, 1), np.float32)})
+        case = Case(program, {x: logits}, [Run(0, 0, [7, 8, 9])])
         step = case.step()
         run = run_cpu(case, isa=isa, step=step)
-        token = best + (1000 if best >= n // 2 else 0)
-        got = run.floats(y)[0]
-        assert got[0] == token and abs(got[1] / prob - 1) < 1e-5
-        goes_on = prob >= p_min and row + 1 < rows
-        want = [7, 8, 9]
-        if goes_on:
-            want[row + 1] = token
-        assert step.token.tolist() == want and int(step.header["skip"][0]) == (not goes_on)
+        token = best + (shift if best >= n // 2 else 0)
+        ends = prob < p_min or row + 1 == rows
+        assert run.ids(picked).item() == token and abs(run.floats(likely).item() / prob - 1) < 1e-5
+        assert step.token.tolist() == [7, 8, 9] and int(step.header["skip"][0]) == ends
         ref = Recorder(case)
         ref.run(0, ref.step)
-        assert ref.step.token.tolist() == want and int(ref.step.header["skip"][0]) == (not goes_on)
+        assert ref.get(picked).item() == token and ref.get(picked).dtype == np.int32
+        assert ref.step.token.tolist() == [7, 8, 9] and int(ref.step.header["skip"][0]) == ends
 
 
 # ---- threads that share the keys of a row ----

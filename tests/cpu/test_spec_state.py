@@ -47,8 +47,6 @@ def remains(engine: Engine, seq: KvSequence) -> dict[str, Array]:
         assert isinstance(values, np.ndarray) and values.shape == (n, cache.heads, cache.dim)
         out[f"{cache.layer} {cache.which}"] = values
     for state in programs.states():
-        if state.which == "step tokens":
-            continue
         ring = np.asarray(engine.executor.peek(0, state, Place(0, none, none, np.array([seq.slot]))))[0]
         out[f"{state.layer} {state.which}"] = ring[_live(engine, seq, state)]
     return out
