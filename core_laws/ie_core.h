@@ -18,6 +18,8 @@
 #define IE_ATTN_SEGMENT 256    /* positions in one attention segment; a multiple of IE_KV_BLOCK */
 #define IE_ALIGN 256           /* byte alignment of arena buffers and device weights */
 #define IE_MAX_DECODE_ROWS 16  /* rows of one decode command */
+#define IE_READ_PAST 64        /* bytes behind an item, in the memory of a device, that a kernel may read and then not use: 16 lanes
+                                * are loaded where fewer are left. Every allocation has them; nothing is written there. */
 
 #define IE_FN static inline
 

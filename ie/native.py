@@ -51,8 +51,8 @@ def int64s(values: Any) -> np.ndarray:
 
 
 def constant(name: str) -> int:
-    """A constant of ie_core.h: lanes, q8_block, kv_block, attn_segment, align, decode_rows."""
-    names = ("lanes", "q8_block", "kv_block", "attn_segment", "align", "decode_rows", "kv_chunk")
+    """A constant of ie_core.h: lanes, q8_block, kv_block, attn_segment, align, decode_rows, kv_chunk, read_past."""
+    names = ("lanes", "q8_block", "kv_block", "attn_segment", "align", "decode_rows", "kv_chunk", "read_past")
     return int(lib()[1].ie_core_constant(names.index(name)))
 
 

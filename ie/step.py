@@ -12,6 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from . import native
+from .errors import IeError
+
 ROWS, OUTS, SEGS, ROW = 0, 1, 2, 3
 """Domains: a command runs over all live rows of the step, its output rows, its segments, or one given row."""
 
@@ -34,6 +37,34 @@ FEW = 16  # rows of a decode step
 
 _NUMPY = {"int32_t": "<i4", "uint64_t": "<u8"}
 STEP_DTYPE = np.dtype([(name, _NUMPY[ctype]) for name, ctype, _ in STEP_FIELDS])
+
+
+class Limits(NamedTuple):
+    """What the numbers in step inputs must stay below: rows and output rows of the binding, block tables, token ids,
+    positions, KV blocks, slots of recurrent state (0: none). `ie_limits` of kernels_c/host/host.h."""
+
+    rows: int
+    outs: int
+    seqs: int
+    n_vocab: int
+    n_ctx: int
+    n_blocks: int
+    slots: int
+
+
+_RULES = (
+    "",
+    "{at} rows, expected 1 to {rows}",
+    "{at} output rows, expected at most {outs}",
+    "row {at}: there is no sequence {seq}, only {seqs}",
+    "row {at}: position {pos} is outside the context of {n_ctx} tokens",
+    "row {at}: token id {token} is outside the vocabulary of {n_vocab} tokens",
+    "segment {at} {seg} does not fit the rows",
+    "segment {at} {seg}: a slot of recurrent state beyond the {slots} that there are",
+    "segment {at} {seg}: its block table lacks a block, or names one beyond the {n_blocks} that there are",
+    "output {at} names a row that does not exist, or not in ascending order",
+)
+"""Words for IE_STEP_ROWS and on."""
 
 
 class Run(NamedTuple):
@@ -119,6 +150,20 @@ class StepInputs:
     def set_chunk(self, size: int) -> None:
         """KiB of a chunk of the KV cache: the executor that is about to run knows what it made."""
         self._head[5] = size
+
+    def refuse(self, limits: Limits) -> None:
+        """IeError naming the first thing in the step that breaks a limit; nothing when kernels may run it."""
+        ffi, library = native.lib()
+        at = ffi.new("int64_t *")
+        rule = library.ie_step_check(self.address, ffi.new("ie_limits *", limits._asdict()), at)
+        if rule:
+            raise IeError(f"the step is refused: {self._words(_RULES[rule], at[0], limits)}")
+
+    def _words(self, text: str, at: int, limits: Limits) -> str:
+        row = at if 0 <= at < self.rows else 0
+        seg = self.seg[at].tolist() if 0 <= at < self.seqs else []
+        token, pos, seq = (int(a[row]) for a in (self.token, self.pos, self.seq))
+        return text.format(at=at, token=token, pos=pos, seq=seq, seg=seg, **limits._asdict())
 
     def check(self) -> None:
         """Invariants that kernels rely on; raises AssertionError."""

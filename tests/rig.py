@@ -67,8 +67,8 @@ class Case:
 
     inputs: float32 (int32 of I32 buffers) [rows of the buffer's domain, columns]; Q8 buffers are quantised from it.
     caches: for each layer keys and values, float16 [blocks, 32, heads, dim]. ropes: float32 [positions, pairs, 2].
-    tables: int32 [sequences, blocks]. states: for each float32 [sequences, *shape]. spare: rows of capacity beyond the live ones,
-    which nobody may touch.
+    tables: int32 [sequences, blocks]. states: for each float32 [sequences, *shape]. spare: rows of capacity beyond the
+    live ones, which nobody may touch.
     """
 
     program: Program
@@ -381,6 +381,8 @@ class Recorder(ReferenceExecutor):
         nothing: Any = SimpleNamespace(ropes=())
         self.load(case.file, nothing, case.program, 1, 1, lambda done, total: None)  # type: ignore[arg-type]
         self.cache = {(i, w): x.copy() for i, kv in case.caches.items() for w, x in zip("kv", kv, strict=True)}
+        n_blocks = max((len(k) for k, _ in case.caches.values()), default=1 << 20)
+        self.limits = self.limits._replace(seqs=len(case.tables), n_ctx=1 << 20, n_blocks=n_blocks, slots=0)
         self.states = {state: values.astype(self.dtype) for state, values in case.states.items()}
         self.ropes = [r.astype(self.dtype) for r in case.ropes]
         self.step, self.command = case.step(), case.program.commands[0]

@@ -14,8 +14,10 @@ import numpy as np
 
 from ..config import ModelConfig
 from ..gguf import GgufFile
-from ..program import Cache, Program, State, View
-from ..step import StepInputs
+from ..program import Cache, Program, State, Table, View
+from ..step import ROW, Limits, StepInputs
+
+NO_LIMIT = (1 << 31) - 1
 
 Progress = Callable[[int, int], None]
 """Called with bytes done and bytes in total while weights are loaded."""
@@ -49,6 +51,19 @@ Item = View | Cache | State
 Data = np.ndarray | Q8Rows
 """Content of an item at a place: float32 or int32 [rows, cols] or Q8Rows of a view, float16 [entries, heads, dim] of a
 cache, float32 [sequences, *shape] of a state."""
+
+
+def base_limits(gguf: GgufFile, program: Program, n_ctx: int, n_blocks: int, n_seqs: int) -> Limits:
+    """What the numbers in a step must stay below for everything that a program indexes with them."""
+    tables = [gguf.tensors[w.name].shape[1] for w in program.weights() if isinstance(w, Table)]
+    slots = max((s.shape[0] for s in program.states() if s.which == "delta"), default=0)
+    return Limits(0, 0, n_seqs, min(tables, default=NO_LIMIT), n_ctx, n_blocks, slots)
+
+
+def bound_limits(base: Limits, program: Program, rows: int, outs: int) -> Limits:
+    """The same for a program bound to a capacity; one whose commands name their rows takes any number of them."""
+    named = all(c.domain == ROW for c in program.commands)
+    return base._replace(rows=NO_LIMIT if named else rows, outs=NO_LIMIT if named else outs)
 
 
 class Executor(Protocol):

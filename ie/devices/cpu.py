@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -20,8 +20,8 @@ from ..machine import stack_limit
 from ..ops.table import COMMAND_BYTES
 from ..plan import plan_program
 from ..program import Buffer, Cache, Matrix, Partials, Program, RopeTable, State, Table, Vector, View, pack, union
-from ..step import OUTS, ROW, StepInputs
-from .base import DTYPES, Data, Item, Place, Progress, Q8Rows
+from ..step import OUTS, ROW, Limits, StepInputs
+from .base import DTYPES, Data, Item, Place, Progress, Q8Rows, base_limits, bound_limits
 
 QUANTUM = 32  # values of a Q8 block
 CACHED = 64 << 20  # bytes that caches may hold
@@ -37,6 +37,7 @@ class Bound:
     commands: np.ndarray
     stage_starts: np.ndarray
     struct: Any
+    limits: Any  # ie_limits
     offsets: dict[Buffer, int]
     arena: int
     program: Program
@@ -87,6 +88,7 @@ class CpuExecutor:
     ) -> None:
         self.gguf, self.program = gguf, program
         self._all = union((program, *more))
+        self.limits = base_limits(gguf, self._all, n_ctx, n_blocks, n_seqs)
         used = self._all.weights()
         self._memory["weights"] = native.Memory(
             weights.place(used).total, "weights", "a smaller model or quantisation needs less", huge=True
@@ -154,7 +156,9 @@ class CpuExecutor:
             for bound in self.bound:  # the arena moved: pack the others again
                 self._pack(bound)
         starts = np.asarray(chosen.stage_starts(), np.int32)
-        bound = Bound(np.empty(0, np.uint8), starts, self.ffi.new("ie_program *"), offsets, arena, chosen)
+        struct = self.ffi.new("ie_program *")
+        limits = self.ffi.new("ie_limits *", bound_limits(self.limits, chosen, rows, outs)._asdict())
+        bound = Bound(np.empty(0, np.uint8), starts, struct, limits, offsets, arena, chosen)
         self._pack(bound)
         self.bound.append(bound)
         return len(self.bound) - 1
@@ -185,6 +189,7 @@ class CpuExecutor:
             raise AssertionError(f"no address for {value!r}")
 
         bound.commands = np.frombuffer(pack(bound.program, resolve), np.uint8)
+        bound.struct.limits = int(self.ffi.cast("uintptr_t", bound.limits))
         bound.struct.cmds = bound.commands.ctypes.data
         bound.struct.stage_start = bound.stage_starts.ctypes.data
         bound.struct.n_cmds = len(bound.program.commands)
@@ -195,15 +200,16 @@ class CpuExecutor:
     def run(self, handle: int, step: StepInputs) -> None:
         step.set_chunk(self.kv_chunk)
         if self.lib.ie_run(self.pool, self.bound[handle].struct, step.address) != 0:
-            raise DeviceError("cpu: the program was refused")
+            self._refused(handle, step)
 
     def run_command(self, handle: int, step: StepInputs, index: int) -> None:
         one, starts = self.ffi.new("ie_program *"), np.array([0, 1], np.int32)
         one.cmds = self.bound[handle].struct.cmds + COMMAND_BYTES * index
         one.stage_start, one.n_cmds, one.n_stages = starts.ctypes.data, 1, 1
+        one.limits = self.bound[handle].struct.limits
         step.set_chunk(self.kv_chunk)
         if self.lib.ie_run(self.pool, one, step.address) != 0:
-            raise DeviceError(f"cpu: command {index} was refused")
+            self._refused(handle, step)
 
     def run_timed(self, handle: int, step: StepInputs) -> np.ndarray:
         n = len(self.bound[handle].program.commands)
@@ -211,10 +217,15 @@ class CpuExecutor:
         serial = self.ffi.new("ie_program *")
         serial.cmds, serial.stage_start = self.bound[handle].struct.cmds, starts.ctypes.data
         serial.n_cmds = serial.n_stages = n
+        serial.limits = self.bound[handle].struct.limits
         step.set_chunk(self.kv_chunk)
         if self.lib.ie_run_timed(self.pool, serial, step.address, native.pointer(clock, "int64_t *")) != 0:
-            raise DeviceError("cpu: the program was refused")
+            self._refused(handle, step)
         return np.diff(clock)
+
+    def _refused(self, handle: int, step: StepInputs) -> NoReturn:
+        step.refuse(Limits(*(getattr(self.bound[handle].limits, name) for name in Limits._fields)))
+        raise DeviceError("cpu: the program was refused")
 
     # ---- exchange ----
 

@@ -20,7 +20,7 @@ from ..gguf import GgufFile
 from ..ops import OPS
 from ..program import Buffer, Cache, Matrix, Program, RopeTable, State, Table, Vector, View, union
 from ..step import OUTS, ROW, StepInputs
-from .base import DTYPES, Data, Item, Place, Progress, Q8Rows
+from .base import DTYPES, Data, Item, Place, Progress, Q8Rows, base_limits, bound_limits
 
 BLOCK = 32
 
@@ -84,6 +84,7 @@ class ReferenceExecutor:
         for rope in config.ropes:
             factors = weights.vector_values(gguf, Vector((rope.factors,), rope.n_rot // 2)) if rope.factors else None
             self.ropes.append(rope_table(rope, n_ctx, factors).astype(self.dtype))
+        self.limits = base_limits(gguf, everything, n_ctx, n_blocks, n_seqs)
         progress(1, 1)
 
     def bind(self, rows: int, outs: int, program: Program | None = None) -> int:
@@ -92,7 +93,11 @@ class ReferenceExecutor:
         self.programs.append(program)
         return len(self.programs) - 1
 
+    def _check(self, handle: int, step: StepInputs) -> None:
+        step.refuse(bound_limits(self.limits, self.programs[handle], step.rows, step.rows))
+
     def run(self, handle: int, step: StepInputs) -> None:
+        self._check(handle, step)
         for index in range(len(self.programs[handle].commands)):
             self.run_command(handle, step, index)
 
@@ -104,6 +109,7 @@ class ReferenceExecutor:
             OPS[command.op].reference(self, command.args)
 
     def run_timed(self, handle: int, step: StepInputs) -> np.ndarray:
+        self._check(handle, step)
         clock = [time.monotonic_ns()]
         for index in range(len(self.programs[handle].commands)):
             self.run_command(handle, step, index)

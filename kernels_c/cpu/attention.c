@@ -168,14 +168,16 @@ IE_MATH void segment_weights(query *const *at, int n, const block_run *r, float 
         const ie_f8 x = sums8(v);
         memcpy(sum[i], &x, sizeof x);
     }
-    for (int i = 0; i < n * BLOCKS; i++)
-        keep[0][i] = ie_exp(keep[0][i]);
+    for (int i = 0; i < n; i++)
+        for (int b = 0; b < BLOCKS; b++)
+            keep[i][b] = ie_exp(keep[i][b]);
     for (int i = 0; i < n; i++)
         for (int b = 0; b < BLOCKS; b++)
             at[i]->part.l = ie_fma(at[i]->part.l, keep[i][b], sum[i][b]);
 }
 
-/* acc = acc * keep + weight[slot] * V[slot] of block b, slots ascending, for columns [d0, d0 + 16 w). What comes later is
+/* acc = acc * keep + weight[slot] * V[slot] of block b, slots ascending, for columns [d0, d0 + 16 w), of which the last may
+ * not exist: what is read past a slot (IE_READ_PAST) ends in lanes that nobody looks at. What comes later is
  * fetched from one end of its block to the other, whichever columns are at work. */
 IE_MATH void add_values(query *const *at, int n, int w, float s[][SEGMENT], float keep[][BLOCKS], const block_run *r, int b,
                         int half, int64_t dim, int64_t d0)

@@ -31,7 +31,7 @@ IE_KERNEL(rope)
         const int64_t at = r + ie_step_row(cmd), pos = ie_ints(step->pos)[at], seq = ie_ints(step->seq)[at];
         const int64_t block = ie_ints(step->tables)[seq * step->max_blocks + ie_kv_block_of(pos)];
         const int64_t slot = ie_kv_slot_of(pos);
-        const float *table = (const float *)(uintptr_t)a->rope + pos * n_rot;
+        const float *table = n_rot ? (const float *)(uintptr_t)a->rope + pos * n_rot : NULL;
         const float *k = ie_row_f(a->k, r), *v = ie_row_f(a->v, r);
         float turned[IE_MAX_HEAD_DIM], bad = 0.0f;
         for (int64_t i = 0; i < kv_heads * dim; i++)

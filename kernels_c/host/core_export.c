@@ -5,7 +5,7 @@
 
 int64_t ie_core_constant(int which)
 {
-    static const int64_t value[] = {IE_LANES, IE_BLOCK, IE_KV_BLOCK, IE_ATTN_SEGMENT, IE_ALIGN, IE_MAX_DECODE_ROWS, IE_KV_CHUNK};
+    static const int64_t value[] = {IE_LANES, IE_BLOCK, IE_KV_BLOCK, IE_ATTN_SEGMENT, IE_ALIGN, IE_MAX_DECODE_ROWS, IE_KV_CHUNK, IE_READ_PAST};
     return which >= 0 && which < (int)(sizeof value / sizeof *value) ? value[which] : -1;
 }
 int64_t ie_core_q8_row_bytes(int64_t k) { return ie_q8_row_bytes(k); }

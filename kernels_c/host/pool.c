@@ -4,6 +4,7 @@
  * two steps (waking a sleeper costs some 50 us), and sleeps after that: an idle process uses no processor, and a thread
  * whose core is taken by another process does not make the others burn theirs. */
 #define _GNU_SOURCE
+#include "../../core_laws/ie_core.h"
 #include "pool.h"
 
 #include <errno.h>
@@ -215,7 +216,7 @@ void *ie_alloc(int64_t bytes)
 {
     if (bytes <= 0)
         return NULL;
-    void *p = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *p = mmap(NULL, (size_t)(bytes + IE_READ_PAST), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
         return NULL;
     atomic_fetch_add(&allocations, 1);
@@ -227,7 +228,7 @@ void ie_huge_pages(void *p, int64_t bytes) { madvise(p, (size_t)bytes, MADV_HUGE
 void ie_free(void *p, int64_t bytes)
 {
     if (p)
-        munmap(p, (size_t)bytes);
+        munmap(p, (size_t)(bytes + IE_READ_PAST));
 }
 
 int64_t ie_alloc_count(void) { return atomic_load(&allocations); }

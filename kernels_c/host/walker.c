@@ -144,6 +144,9 @@ static void walk_thread(void *arg, int thread)
 int ie_run_timed(ie_pool *pool, const ie_program *program, uint64_t step, int64_t *clock)
 {
     stage_line local[MAX_LOCAL_LINES];
+    int64_t at;
+    if (program->limits && ie_step_check(step, (const ie_limits *)(uintptr_t)program->limits, &at))
+        return -1;
     walk w = {.kernels = kernels_of[ie_pool_isa(pool)], .n_stages = program->n_stages, .clock = clock};
     w.threads = ie_pool_threads(pool);
     w.cmds = (const ie_cmd *)(uintptr_t)program->cmds;
