@@ -178,13 +178,15 @@ class Engine:
         executor: devices.Executor | None = None,
         progress: Progress | None = None,
         edit: Edit | None = None,
+        gguf: GgufFile | None = None,
     ) -> Engine:
         """Open a model file. `executor` overrides the one that the options name; progress(bytes done, in total).
 
-        `edit` may shorten the program before anything is loaded (see `narrow`).
+        `edit` may shorten the program before anything is loaded (see `narrow`). `gguf`: the file, where it is open
+        already; the engine closes it, also when opening fails.
         """
         chosen = options or EngineOptions()
-        gguf = GgufFile.open(path)
+        gguf = gguf or GgufFile.open(path)
         try:
             threads = resolve_threads(chosen.threads, this_machine().cores)
             runs = executor or devices.make(chosen.executor, threads, chosen.cpu_isa)

@@ -382,9 +382,10 @@ class Options:
         True, "--bos", kind="bool", group="text", off_flags=("--no-bos",), commands=("ie-tokenize",),
         help="add the tokens that the vocabulary puts at the beginning and the end of a text, if it does",
     )  # fmt: skip
-    parse_special: bool = _option(
-        True, "--parse-special", kind="bool", group="text", off_flags=("--no-parse-special",),
-        commands=("ie-tokenize",), help="read the names of special tokens in the text as these tokens",
+    parse_special: bool | None = _option(
+        None, "--parse-special", kind="bool", group="text", off_flags=("--no-parse-special",),
+        commands=("ie-run", "ie-tokenize"), shown_default="on for plain text, off for the messages of a conversation",
+        help="read the names of special tokens in the text as these tokens",
     )  # fmt: skip
     ids: bool = _option(
         False, "--ids", kind="bool", group="output", commands=("ie-tokenize",),

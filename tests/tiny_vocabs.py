@@ -199,7 +199,7 @@ def spm_keys(extra: Mapping[str, int] | None = None, **keys: Any) -> dict[str, A
     }
 
 
-def load(path: Path, keys: Mapping[str, Any], arch: str = "llama") -> tokenizer.Tokenizer:
+def load(path: Path, keys: Mapping[str, Any], arch: str = "llama", isolated: bool = False) -> tokenizer.Tokenizer:
     """Write and load; the file is closed before the tokenizer is used."""
     with GgufFile.open(write(path, keys, arch)) as file:
-        return tokenizer.load(file)
+        return tokenizer.load(file, isolated=isolated)

@@ -67,7 +67,7 @@ class Conversation:
             raise
 
     def _reply(self) -> Answer:
-        ids = encode(self._session, self.messages)
+        ids = encode(self._session, self.messages, self._chosen.parse_special is True)
         check_length(len(ids), self._session)
         keep = min(_common(self._seq.tokens, ids), len(ids) - 1)
         self._seq.truncate(keep)
@@ -104,11 +104,11 @@ def opening(session: Session, chosen: Options) -> list[dict[str, str]]:
     return [{"role": "system", "content": chosen.system}] if chosen.system is not None else []
 
 
-def encode(session: Session, messages: Sequence[dict[str, str]]) -> list[int]:
-    """A whole conversation as token ids, ready for the next answer."""
+def encode(session: Session, messages: Sequence[dict[str, str]], parse_special: bool) -> list[int]:
+    """A whole conversation as token ids, ready for the next answer; see `tokenizer.encode_chat`."""
     from ..tokenizer import encode_chat
 
-    ids = encode_chat(session.tokenizer, messages)
+    ids = encode_chat(session.tokenizer, messages, parse_special=parse_special)
     if not ids:
         raise TokenizerError("chat template: it makes no text of the conversation")
     return ids

@@ -14,6 +14,7 @@ from typing import Any
 from .. import native, tokenizer
 from ..engine import Engine
 from ..generate import generate
+from ..gguf import GgufFile
 from ..machine import this_machine
 from ..options import Options, bound_threads
 from . import drafting, inspect, sampling
@@ -71,18 +72,31 @@ def load(chosen: Options) -> Session:
     native.on_lost_pages(
         f"{chosen.model}: the file became shorter while it was in use; nothing can be computed any more"
     )
+    gguf = GgufFile.open(chosen.model)
+    try:
+        words = tokenizer.load(gguf)
+        words.start()  # it gets ready while weights are loaded
+    except BaseException:
+        gguf.close()
+        raise
     try:
         inspection = inspect.prepare(chosen)
-        engine = Engine.open(chosen.model, asked, executor=inspection.executor, progress=progress, edit=inspection.edit)
+        engine = Engine.open(
+            chosen.model, asked, executor=inspection.executor, progress=progress, edit=inspection.edit, gguf=gguf
+        )
+    except BaseException:
+        words.close()
+        gguf.close()
+        raise
     finally:
         progress.close()
     stats = engine.stats
     try:
-        words = tokenizer.load(engine.gguf)
         recommended = sampling.from_file(engine.gguf)
         sampling.check(chosen, engine.n_vocab)
         drafts = drafting.prepare(chosen, engine)
     except BaseException:
+        words.close()
         engine.close()
         raise
 

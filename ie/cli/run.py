@@ -140,13 +140,14 @@ class Run:
                 raise OptionError("no message was given") from error
         else:
             text = as_text(data, flag_of(self.task.source))
-        return encode(self.session, [*messages, {"role": "user", "content": text}])
+        message = {"role": "user", "content": text}
+        return encode(self.session, [*messages, message], self.chosen.parse_special is True)
 
     def _raw_ids(self, data: bytes) -> list[int]:
         if self.task.source in ("tokens", "tokens_file"):
             return parse_ids(data, self.session.engine.n_vocab, flag_of(self.task.source))
         check_bytes(len(data), self.session)
-        ids = self.session.tokenizer.encode(data)
+        ids = self.session.tokenizer.encode(data, parse_special=self.chosen.parse_special is not False)
         if not ids:
             raise OptionError("the prompt is empty, and this model begins no text by itself: give it a text with -p")
         return ids

@@ -39,7 +39,7 @@ def _main(console: Console, chosen: Options) -> int:
         data = read_bytes(chosen.tokenize_file)
     else:
         data = (chosen.tokenize_text or "").encode("utf-8", "surrogateescape")
-    ids = words.encode(data, add_special=chosen.bos, parse_special=chosen.parse_special)
+    ids = words.encode(data, add_special=chosen.bos, parse_special=chosen.parse_special is not False)
     if chosen.ids:
         console.text(f"[{', '.join(map(str, ids))}]\n")
     else:

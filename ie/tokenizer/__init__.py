@@ -1,24 +1,28 @@
 """Text ↔ token ids, as the GGUF file's own vocabulary defines it; chat templates.
 
-Owns: the interface and `load`. A file per task behind it: vocab.py reads and validates the metadata, pretokenizers.py
-is the table of pre-tokenizers, special.py cuts text at special tokens, bpe.py and spm.py encode what lies between,
-codec.py puts these together, stream.py decodes token by token, chat.py renders messages.
+Owns: the interface and `load`. A file per task behind it: reading.py reads and validates the metadata into what
+vocab.py says a vocabulary is, pretokenizers.py is the table of pre-tokenizers, special.py cuts text at special tokens,
+bpe.py and spm.py encode what lies between, codec.py puts these together, stream.py decodes token by token, chat.py
+renders messages, marks.py tells the template's markers from text that looks like them. Rendering and encoding happen in
+a process of their own (process.py), which worker.py is.
 
-Importing this needs numpy only; `tokenizers`, `sentencepiece` and `jinja2` are imported when text is first encoded or
-a chat template first rendered.
+Importing this needs Python only: that process starts with it. `tokenizers`, `sentencepiece` and `jinja2` are imported
+there, numpy where a file is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ie.errors import TokenizerError
-from ie.gguf import GgufFile
-from ie.tokenizer.chat import apply_chat_template, encode_chat
+from ie.tokenizer import chat
 from ie.tokenizer.codec import NoTokenizer, VocabTokenizer
 from ie.tokenizer.stream import StopMatcher, TextStream
-from ie.tokenizer.vocab import NO_MODEL, read_vocab
+from ie.tokenizer.vocab import NO_MODEL
+
+if TYPE_CHECKING:
+    from ie.gguf import GgufFile
 
 __all__ = ["StopMatcher", "TextStream", "Tokenizer", "apply_chat_template", "encode_chat", "load"]
 
@@ -45,9 +49,32 @@ class Tokenizer(Protocol):
 
     def stream(self, *, special: bool = False) -> TextStream: ...
 
+    def start(self) -> None: ...
 
-def load(gguf: GgufFile) -> Tokenizer:
-    """The tokenizer of a file; the file may be closed afterwards. Raises TokenizerError naming file and key."""
+    def close(self) -> None: ...
+
+
+def apply_chat_template(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:
+    """See `chat.apply_chat_template`; done in the tokenizer's own process, where it has one."""
+    here = getattr(tokenizer, "apply_chat_template", None)
+    return str(here(messages, **options) if here else chat.apply_chat_template(tokenizer, messages, **options))
+
+
+def encode_chat(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]], **options: Any) -> list[int]:
+    """See `chat.encode_chat`; done in the tokenizer's own process, where it has one."""
+    here = getattr(tokenizer, "encode_chat", None)
+    return list(here(messages, **options) if here else chat.encode_chat(tokenizer, messages, **options))
+
+
+def load(gguf: GgufFile, *, isolated: bool = True) -> Tokenizer:
+    """The tokenizer of a file; the file may be closed afterwards. Raises TokenizerError naming file and key.
+
+    `isolated`: texts and templates are worked on in a process of their own, within bounds of time and memory. Without
+    it they are in this one, without bounds: for vocabularies and templates that are trusted.
+    """
+    from ie.tokenizer.process import IsolatedTokenizer
+    from ie.tokenizer.reading import read_vocab
+
     model = gguf.metadata.get("tokenizer.ggml.model", "none")
     if not isinstance(model, str):
         raise TokenizerError(f"{gguf.path}: tokenizer.ggml.model: expected a string, found {model!r}")
@@ -56,7 +83,8 @@ def load(gguf: GgufFile) -> Tokenizer:
     template = gguf.metadata.get("tokenizer.chat_template")
     if template is not None and not isinstance(template, str):
         raise TokenizerError(f"{gguf.path}: tokenizer.chat_template: expected a string, found {template!r}")
-    return VocabTokenizer(read_vocab(gguf, model), template)
+    vocab = read_vocab(gguf, model)
+    return IsolatedTokenizer(vocab, template, gguf.path) if isolated else VocabTokenizer(vocab, template)
 
 
 def _vocab_size(gguf: GgufFile) -> int:

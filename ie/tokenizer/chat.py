@@ -3,9 +3,10 @@
 Owns: running an untrusted Jinja template within bounds, the globals that templates expect, and encoding the result
 without a second BOS. Does not own: which messages there are.
 
-The template comes with the model and is as untrusted as the rest of the file. It runs in Jinja's immutable sandbox;
-in addition the sizes that it could blow up (ranges, repetition, padding, concatenation, the output) are bounded, and
-so are the time and the memory of the whole, for what these do not cover (loops in loops, macros, nested lists).
+The template comes with the model and is as untrusted as the rest of the file. It runs in Jinja's immutable sandbox, and
+the sizes that it most easily blows up (ranges, repetition, concatenation, the output) are bounded, so that it is told
+which expression was too much. Time and memory of the whole are bounded from outside: a file's template is rendered in a
+process of its own (process.py).
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ie.errors import TokenizerError
-from ie.tokenizer.bounds import OutOfTime, bounded
+from ie.tokenizer.codec import VocabTokenizer
+from ie.tokenizer.marks import Marks, texts_of
 
 if TYPE_CHECKING:
     import jinja2
@@ -28,12 +30,6 @@ if TYPE_CHECKING:
 MAX_TEMPLATE = 1 << 20  # characters
 MAX_OUTPUT = 1 << 24  # characters, of the result and of any string made on the way
 MAX_ITERATIONS = 1 << 20  # of all range() together, in one rendering
-MAX_SECONDS = 10.0  # of CPU time
-MAX_MEMORY = 1 << 30  # bytes that rendering may add to the process
-
-# Methods of strings whose result's size is an argument's value, not an argument's length.
-_PADDING = frozenset({"ljust", "rjust", "center", "zfill", "expandtabs", "format", "format_map"})
-
 
 class _TemplateError(Exception):
     """What the template itself reports with raise_exception."""
@@ -61,7 +57,6 @@ def apply_chat_template(
         raise TokenizerError(f"chat template: {len(source)} characters, at most {MAX_TEMPLATE} are accepted")
     import jinja2
 
-    _environment()  # outside the bounds, which are the template's
     moment = now
     spent = 0
 
@@ -86,19 +81,16 @@ def apply_chat_template(
         "range": bounded_range,
     }
     try:
-        with bounded(MAX_SECONDS, MAX_MEMORY):
-            parts: list[str] = []
-            size = 0
-            for part in _compile(source).generate(context):
-                size += len(part)
-                if size > MAX_OUTPUT:
-                    raise _TemplateError(f"the result exceeds {MAX_OUTPUT} characters")
-                parts.append(part)
-            return "".join(parts)
+        parts: list[str] = []
+        size = 0
+        for part in _compile(source).generate(context):
+            size += len(part)
+            if size > MAX_OUTPUT:
+                raise _TemplateError(f"the result exceeds {MAX_OUTPUT} characters")
+            parts.append(part)
+        return "".join(parts)
     except jinja2.TemplateSyntaxError as e:
         raise TokenizerError(f"chat template: line {e.lineno}: {_one_line(e.message or 'syntax error')}") from None
-    except OutOfTime:
-        raise TokenizerError(f"chat template: not done after {MAX_SECONDS:g} s") from None
     except RecursionError:
         raise TokenizerError("chat template: nested too deeply") from None
     except MemoryError:
@@ -116,21 +108,36 @@ def encode_chat(
     now: datetime | None = None,
     variables: Mapping[str, object] | None = None,
     template: str | None = None,
+    parse_special: bool = False,
 ) -> list[int]:
-    """Token ids of rendered messages: special tokens parsed, one BOS if the vocabulary wants one, no EOS.
+    """Token ids of rendered messages: one BOS if the vocabulary wants one, no EOS.
 
+    The template's own markers become control tokens. Their spelling in a message, or in `variables`, is text like any
+    other, unless `parse_special`; tokens that the vocabulary finds in any text are found there too (see `marks`).
     Most templates write the BOS themselves, and some files also ask for one to be added: it is added only where the
     rendered text does not already begin with it.
     """
+    source = tokenizer.chat_template if template is None else template
+    spellings = getattr(tokenizer, "control_spellings", list[bytes])()
+    marks = None
+    if not parse_special and spellings:
+        try:
+            marks = Marks(spellings, (source or "", *texts_of(messages), *texts_of(variables or {})))
+        except ValueError as error:
+            raise TokenizerError(f"chat template: {error}") from None
     text = apply_chat_template(
         tokenizer,
-        messages,
+        messages if marks is None else marks.broken(messages),
         add_generation_prompt=add_generation_prompt,
         now=now,
-        variables=variables,
+        variables=variables if marks is None else marks.broken(variables or {}),
         template=template,
     )
-    ids = tokenizer.encode(text, add_special=False, parse_special=True)
+    if marks is None:
+        ids = tokenizer.encode(text, add_special=False, parse_special=True)
+    else:
+        assert isinstance(tokenizer, VocabTokenizer)
+        ids = tokenizer.encode_marked(text, marks)
     if tokenizer.add_bos and tokenizer.bos_id is not None and ids[:1] != [tokenizer.bos_id]:
         ids.insert(0, tokenizer.bos_id)
     return ids
@@ -195,7 +202,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
             self.write("))")
 
     class Environment(ImmutableSandboxedEnvironment):
-        intercepted_binops = frozenset({"+", "*", "**", "%"})
+        intercepted_binops = frozenset({"+", "*", "**"})
         code_generator_class = Generator
 
         def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
@@ -227,8 +234,6 @@ def _environment() -> ImmutableSandboxedEnvironment:
 
     env = Environment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation])
     env.filters.update(tojson=_to_json, replace=replace, join=join)
-    for name in ("center", "format", "xmlattr", "urlize", "wordwrap", "pprint"):
-        del env.filters[name]
     indent = env.filters["indent"]
 
     def bounded_indent(text: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
@@ -248,8 +253,6 @@ def _check_size(characters: int) -> None:
 
 def _check_operands(operator: str, left: object, right: object) -> None:
     sized = (str, bytes, list, tuple)
-    if operator == "%" and isinstance(left, (str, bytes)):
-        raise _TemplateError("the % operator on strings is not available here")
     if operator == "**" and not (isinstance(left, int) and isinstance(right, int) and abs(left) < 1e6 and right < 64):
         raise _TemplateError("power of numbers this large")
     if operator == "+" and isinstance(left, sized) and isinstance(right, sized):
@@ -264,8 +267,6 @@ def _check_operands(operator: str, left: object, right: object) -> None:
 
 def _check_method(name: str, owner: str, args: tuple[Any, ...]) -> None:
     """Refuse a string method whose result would be too large, before it runs."""
-    if name in _PADDING:
-        raise _TemplateError(f"the string method {name} is not available here")
     if name == "replace" and len(args) >= 2 and isinstance(args[0], str) and isinstance(args[1], str):
         _check_size(len(owner) + owner.count(args[0]) * len(args[1]))
     if name == "join" and args and isinstance(args[0], (list, tuple)):

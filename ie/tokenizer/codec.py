@@ -7,13 +7,20 @@ the vocabulary (vocab.py) or the encoders (bpe.py, spm.py), which are built on f
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ie.errors import TokenizerError
 from ie.tokenizer.stream import TextStream
 from ie.tokenizer.vocab import BYTE, NORMAL, SPM, USER_DEFINED, Vocab, byte_value
 
+if TYPE_CHECKING:
+    from ie.tokenizer.marks import Marks
+    from ie.tokenizer.special import Fragment, SpecialSplitter
+
 SPACE_MARK = b"\xe2\x96\x81"  # U+2581
+
+
+SHORT = 64  # bytes of a token whose whole text stands beside each byte that it cannot spell
 
 
 class Encoder(Protocol):
@@ -45,7 +52,7 @@ class VocabTokenizer:
         self.suppress_ids: tuple[int, ...] = vocab.suppress_ids
         self.chat_template: str | None = chat_template
         self._encoder: Encoder | None = None
-        self._splitter: object = None
+        self._splitter: SpecialSplitter | None = None
         self._pieces: dict[int, bytes] = {}
 
     def encode(self, text: str | bytes, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
@@ -54,21 +61,55 @@ class VocabTokenizer:
         `add_special`: BOS before and EOS after, where the vocabulary wants them. `parse_special`: the spelling of
         control tokens in the text becomes these tokens; user-defined tokens are recognised either way.
         """
-        from ie.tokenizer.special import SpecialSplitter
-
-        if not isinstance(self._splitter, SpecialSplitter):
-            self._splitter = SpecialSplitter(self.vocab)
         ids: list[int] = []
         if add_special and self.add_bos and self.bos_id is not None:
             ids.append(self.bos_id)
-        for fragment in self._splitter.split(to_bytes(text), parse_special=parse_special):
+        ids += self._encode_fragments(self._get_splitter().split(to_bytes(text), parse_special=parse_special))
+        if add_special and self.add_eos and self.eos_id is not None:
+            ids.append(self.eos_id)
+        return ids
+
+    def _encode_fragments(self, fragments: Iterable[Fragment]) -> list[int]:
+        ids: list[int] = []
+        for fragment in fragments:
             if isinstance(fragment, int):
                 ids.append(fragment)
             else:
                 ids += self._get_encoder().encode(fragment)
-        if add_special and self.add_eos and self.eos_id is not None:
-            ids.append(self.eos_id)
         return ids
+
+    def encode_marked(self, text: str, marks: Marks) -> list[int]:
+        """Token ids of a rendered template in which `marks` broke the spelling of control tokens that are only text."""
+        splitter = self._get_splitter()
+        fragments: list[Fragment] = []
+        for fragment in splitter.split(to_bytes(text), parse_special=True):
+            if isinstance(fragment, int) or not marks.within(fragment):
+                fragments.append(fragment)
+            else:  # without its marks it may hold tokens that are found in any text
+                fragments += splitter.split(marks.removed(fragment), parse_special=False)
+        return self._encode_fragments(fragments)
+
+    def control_spellings(self) -> list[bytes]:
+        """Texts of the tokens that only a template may write, longest first."""
+        return self._get_splitter().hidden
+
+    def prepare(self) -> None:
+        """Build what the first text would otherwise wait for."""
+        self._get_splitter()
+        self._get_encoder()
+
+    def start(self) -> None:
+        """Nothing runs elsewhere."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _get_splitter(self) -> SpecialSplitter:
+        if self._splitter is None:
+            from ie.tokenizer.special import SpecialSplitter
+
+            self._splitter = SpecialSplitter(self.vocab)
+        return self._splitter
 
     def _get_encoder(self) -> Encoder:
         if self._encoder is None:
@@ -144,7 +185,7 @@ def _from_byte_alphabet(text: bytes) -> bytes:
     for char in text.decode("utf-8", "replace"):
         byte = CHAR_TO_BYTE.get(char)
         if byte is None:
-            out += b"[UNK_BYTE_0x" + char.encode().hex().encode() + text + b"]"
+            out += b"[UNK_BYTE_0x" + char.encode().hex().encode() + (text if len(text) <= SHORT else b"") + b"]"
         else:
             out.append(byte)
     return bytes(out)
@@ -176,6 +217,12 @@ class NoTokenizer:
 
     def encode(self, text: str | bytes, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
         raise TokenizerError(f"{self._where}: the file has no tokenizer; give token ids with --tokens")
+
+    def start(self) -> None:
+        """There is nothing to start."""
+
+    def close(self) -> None:
+        """Nothing is held."""
 
     def text(self, token: int) -> bytes:
         return b""

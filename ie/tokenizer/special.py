@@ -32,6 +32,7 @@ class SpecialSplitter:
         wanted.sort(key=lambda i: -len(vocab.tokens[i]))
         self._all = [(vocab.tokens[i], i) for i in wanted]
         self._visible = [(vocab.tokens[i], i) for i in wanted if not vocab.is_hidden(i)]
+        self.hidden = [vocab.tokens[i] for i in wanted if vocab.is_hidden(i)]
         name = vocab.name.lower()
         self._swallows_right: frozenset[int] = frozenset()
         if "phi-3" in name or "phi3" in name:

@@ -115,7 +115,7 @@ def _build(vocab: Vocab) -> sentencepiece.SentencePieceProcessor:
         body = b"\n" + _varint(len(text)) + text + b"\x15" + score + wire[piece_type]
         parts.append(b"\n" + _varint(len(body)) + body)
 
-    packed = vocab.scores.astype("<f4").tobytes()
+    packed = vocab.scores
     present: set[bytes] = set()
     for i, text in enumerate(vocab.tokens):
         is_byte = len(text) == 6 and _BYTE_TEXT.fullmatch(text) is not None

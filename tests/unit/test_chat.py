@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
-import sys
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from ie.errors import TokenizerError
-from ie.tokenizer import Tokenizer, apply_chat_template, chat, encode_chat
+from ie.tokenizer import Tokenizer, apply_chat_template, encode_chat, process
+from ie.tokenizer.process import IsolatedTokenizer
 from tests import tiny_vocabs as tv
 
 SPECIAL = {"<s>": tv.CONTROL, "</s>": tv.CONTROL, "<|im_start|>": tv.CONTROL, "<|im_end|>": tv.CONTROL}
@@ -136,9 +137,6 @@ REFUSED = {
         "{% set x = namespace(v='aa') %}{% for i in range(9) %}{% set x.v = x.v|list|join(x.v) %}{% endfor %}",
         "makes more",
     ),
-    "padding": ("{{ 'a'.ljust(9999999999) }}", "the string method ljust is not available"),
-    "format": ("{{ '{:>9999999999}'.format(1) }}", "the string method format is not available"),
-    "percent": ("{{ '%9999999999d' % 1 }}", "the % operator on strings is not available"),
     "indentation": ("{{ 'a\nb' | indent(99999999999) }}", "makes more"),
     "indented json": ("{{ [1] | tojson(indent=99999999) }}", r"tojson\(indent=99999999\)"),
     "long range": ("{% for i in range(99999999999) %}{% endfor %}", "more than 1048576 steps"),
@@ -160,38 +158,73 @@ def test_refusals_are_one_line(template: str, says: str, tmp_path: Path) -> None
     assert "\n" not in message and len(message) < 400
 
 
+def test_texts_are_formatted(tmp_path: Path) -> None:
+    template = "{{ '%s-%03d' % ('a', 7) }}{{ '{:>4}|{}'.format('b', 1) }}{{ 'c'.ljust(3) }}{{ '%d' | format(5) }}"
+    assert render(template, tmp_path) == "a-007   b|1c  5"
+
+
+NESTED = (
+    "{% set ns = namespace(a=[1], b=[1]) %}"
+    "{% for i in range(60) %}{% set ns.a = [ns.a, ns.a] %}{% set ns.b = [ns.b, ns.b] %}{% endfor %}"
+)
 ENDLESS = {
     "loops over texts": (
-        "{% set s = 'x' * 10000 %}{% for a in s %}{% for b in s %}{% for c in s %}{% endfor %}{% endfor %}{% endfor %}",
-        "not done after 0.3 s",
+        "{% set s = 'x' * 10000 %}{% for a in s %}{% for b in s %}{% for c in s %}{% endfor %}{% endfor %}{% endfor %}"
     ),
     "a tree of macros": (
-        "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
-        "not done after 0.3 s",
+        "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}"
     ),
-    "at compile time": ("{{ 'abc' | slice(1000000000) | list | length }}", "not done after 0.3 s"),
+    "equality of nested lists": NESTED + "{{ ns.a == ns.b }}",
+    "in": NESTED + "{{ ns.a in [ns.b] }}",
+    "integer division": (
+        "{% set a = ('f'*16000000)|int(0,16) %}{% set b = ('7'*8000000)|int(0,16) %}{{ (a // b) > 1 }}"
+    ),
+    "round": "{{ 1|round(100000000, 'ceil') }}",
+    "sort of long texts": (
+        "{% set a = 'a'*8000000 + '1' %}{% set b = 'a'*8000000 + '2' %}"
+        "{{ ([a,b]*100000)|sort(case_sensitive=true)|length }}"
+    ),
+    "sum of lists": "{% set l = [[1]*10] %}{{ (l*1000000)|sum(start=[])|length }}",
 }
 HUGE = {
     "list of large texts": (
-        "{% set x = namespace(v=[]) %}{% for i in range(999) %}{% set x.v = x.v + ['x' * 16000000 ~ i] %}{% endfor %}",
-        "too much memory",
+        "{% set x = namespace(v=[]) %}{% for i in range(999) %}{% set x.v = x.v + ['x' * 16000000 ~ i] %}{% endfor %}"
     ),
-    "json": ("{% set v = ['x' * 16000000] * 1000000 %}{{ v | tojson }}", "too much memory"),
-    "list as text": ("{% set v = ['x' * 16000000] * 1000000 %}{{ v ~ 'a' }}", "too much memory"),
-    "translation": ("{{ ('a' * 1000000).translate({97: 'b' * 1000000}) | length }}", "too much memory"),
+    "json": "{% set v = ['x' * 16000000] * 1000000 %}{{ v | tojson }}",
+    "list as text": "{% set v = ['x' * 16000000] * 1000000 %}{{ v ~ 'a' }}",
+    "translation": "{{ ('a' * 1000000).translate({97: 'b' * 1000000}) | length }}",
+    "padding": "{{ 'a'.ljust(9999999999) }}",
+    "format": "{{ '{:>9999999999}'.format(1) }}",
+    "percent": "{{ '%9999999999d' % 1 }}",
+    "slices": "{{ 'abc' | slice(1000000000) | list | length }}",
 }
 
 
-@pytest.mark.parametrize(("template", "says"), (ENDLESS | HUGE).values(), ids=(ENDLESS | HUGE).keys())
-def test_time_and_memory_are_bounded(template: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if says.startswith("not done"):
-        monkeypatch.setattr(chat, "MAX_SECONDS", 0.3)
-    else:
-        monkeypatch.setattr(chat, "MAX_MEMORY", 1 << 27)
-    before = resource.getrlimit(resource.RLIMIT_AS), sys.gettrace()
-    with pytest.raises(TokenizerError, match=says):
-        render(template, tmp_path)
-    assert (resource.getrlimit(resource.RLIMIT_AS), sys.gettrace()) == before
+@pytest.fixture(scope="module")
+def isolated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IsolatedTokenizer]:
+    path = tmp_path_factory.mktemp("chat") / "c.gguf"
+    made = tv.load(path, {**tv.bpe_keys(SPECIAL), "tokenizer.chat_template": CHATML}, isolated=True)
+    assert isinstance(made, IsolatedTokenizer)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("template", ENDLESS.values(), ids=ENDLESS.keys())
+def test_time_is_bounded(template: str, isolated: IsolatedTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "TEMPLATE_SECONDS", 0.3)
+    with pytest.raises(TokenizerError, match="chat template: (not done after 0.3 s|needs too much memory)"):
+        apply_chat_template(isolated, HI, template=template)
+    assert apply_chat_template(isolated, HI, template="again") == "again"
+
+
+@pytest.mark.parametrize("template", HUGE.values(), ids=HUGE.keys())
+def test_memory_is_bounded(template: str, isolated: IsolatedTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "TEMPLATE_MEMORY", 1 << 27)
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with pytest.raises(TokenizerError, match="chat template: needs too much memory"):
+        apply_chat_template(isolated, HI, template=template)
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
+    assert apply_chat_template(isolated, HI, template="again") == "again"
 
 
 def test_no_template_and_a_huge_one(tmp_path: Path) -> None:
@@ -224,8 +257,10 @@ def test_bos_stands_once(add_bos: bool, writes_bos: bool, tmp_path: Path) -> Non
     assert ids.count(tok.bos_id) == int(add_bos or writes_bos)
     assert ids[0] == tok.bos_id or not (add_bos or writes_bos)
     assert tok.eos_id not in ids, "the model has yet to answer"
-    if not writes_bos:  # text that begins with the spelling counts as having one
-        assert encode_chat(tok, [{"role": "user", "content": "<s>x"}]).count(tok.bos_id) == 1
+    if not writes_bos:  # in a message the spelling is text, unless it is to be parsed; then it counts as having one
+        said = [{"role": "user", "content": "<s>x"}]
+        assert encode_chat(tok, said).count(tok.bos_id) == int(add_bos)
+        assert encode_chat(tok, said, parse_special=True).count(tok.bos_id) == 1
 
 
 def test_a_tokenizer_without_bos(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,8 +11,8 @@ import regex
 from tokenizers import pre_tokenizers
 
 from ie.errors import TokenizerError
-from ie.tokenizer import Tokenizer
-from ie.tokenizer.bpe import BpeEncoder, digit_groups, split_steps
+from ie.tokenizer import Tokenizer, bpe
+from ie.tokenizer.bpe import BpeEncoder, cut_long, digit_groups, split_steps
 from ie.tokenizer.codec import VocabTokenizer
 from ie.tokenizer.pretokenizers import PRE_TYPES, DigitGroups, get_pre_type
 from tests import tiny_vocabs as tv
@@ -304,3 +305,42 @@ def test_long_runs_escaped(tmp_path: Path) -> None:
     tok = escaped(tmp_path)
     for text in ("a" * N, " " * N, "\n" * N, "\n\na" * (N // 3), "\u6f22" * (N // 4)):
         assert tok.decode(tok.encode(text, add_special=False)) == text
+
+
+WORDS = ["a", "Zb", "é", "漢", "1", "23", " ", "  ", "\n", "\n\n", "\r\n", "\t", "\u00a0"]
+MARKS = [".", ",", "!?", "'s", "'", "-", "_", "<"]
+
+
+@pytest.mark.parametrize("name", [n for n, pre in PRE_TYPES.items() if bpe.cuts_lines(pre)])
+def test_long_texts_are_cut_where_every_pre_tokenizer_cuts(name: str) -> None:
+    """Pieces encoded one by one give the ids of the whole."""
+    import tokenizers
+
+    pre = PRE_TYPES[name]
+    steps = tokenizers.pre_tokenizers.Sequence(split_steps(pre))
+
+    def words(text: str) -> list[str]:
+        return [w for piece in digit_groups(pre, text) for w, _ in steps.pre_tokenize_str(piece)]
+
+    rng = random.Random(name)
+    cuts = 0
+    for _ in range(40):
+        text = "".join(rng.choices(WORDS + MARKS, k=300)) + "end.\nNew line\nthen"
+        pieces = list(cut_long(text, 20))
+        assert "".join(pieces) == text
+        cuts += len(pieces) - 1
+        assert [w for p in pieces for w in words(p)] == words(text), (name, text)
+    assert cuts > 40
+
+
+def test_few_pre_tokenizers_join_lines() -> None:
+    joining = {n for n, pre in PRE_TYPES.items() if not bpe.cuts_lines(pre)}
+    assert joining == {"superbpe", "gemma4", "granite-embed-multi-311m", "sarvam-moe"}
+
+
+def test_a_long_text_has_the_same_ids_in_one_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tok = byte_level(tmp_path, "smollm")
+    text = "The old cat sat on the mats.\nThe other one did not,\nand so on\n\n" * 200
+    whole = tok.encode(text)
+    monkeypatch.setattr(bpe, "PIECE", 100)
+    assert tok.encode(text) == whole and len(list(cut_long(text, 100))) > 20
