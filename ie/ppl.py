@@ -101,7 +101,9 @@ def _check(n_tokens: int, size: int, inside: bool, what: str) -> None:
 
 @dataclass
 class Moments:
-    """Count, mean and sum of squared distances from the mean, in float64; equal values have no variance at all."""
+    """Count, mean and sum of squared distances from the mean, in float64; equal values have no variance at all.
+
+    One infinite value makes mean and spread infinite."""
 
     count: int = 0
     mean: float = 0.0
@@ -110,6 +112,10 @@ class Moments:
     def add(self, values: np.ndarray) -> None:
         """Merges with the moments of `values` (Chan, Golub and LeVeque 1979)."""
         wide = values.astype(np.float64)
+        if math.isinf(self.mean) or np.isinf(wide).any():
+            self.count += len(wide)
+            self.mean = self.spread = math.inf
+            return
         mean = float(wide[0] + (wide - wide[0]).mean())
         total = self.count + len(wide)
         apart = mean - self.mean if self.count else 0.0
@@ -123,6 +129,14 @@ class Moments:
         return math.sqrt(self.spread / self.count / (self.count - 1)) if self.count > 1 else 0.0
 
 
+def _exp(x: float) -> float:
+    """e^x, infinite where float64 holds no number so large."""
+    try:
+        return math.exp(x)
+    except OverflowError:
+        return math.inf
+
+
 @dataclass
 class Perplexity:
     """The predictions so far."""
@@ -131,11 +145,12 @@ class Perplexity:
 
     @property
     def value(self) -> float:
-        return math.exp(self.losses.mean)
+        """Infinite where float64 holds no number so large."""
+        return _exp(self.losses.mean)
 
     @property
     def error(self) -> float:
-        return self.value * self.losses.error
+        return self.value * self.losses.error if self.losses.error > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -158,7 +173,9 @@ def score(logits: np.ndarray, targets: Sequence[int]) -> Scores:
     """SampleError when a logit is NaN or +inf, or all of a row are -inf."""
     top = logits.max(axis=1, keepdims=True)
     if not np.isfinite(top).all():
-        raise SampleError("the model's logits are not finite: the file is damaged, or this is a bug")
+        raise SampleError(
+            "the model's logits are NaN or infinite: the file is damaged, or its numbers are too large for float32"
+        )
     return Scores(logits, np.asarray(targets, np.int64), np.exp(logits - top).sum(axis=1, dtype=np.float64))
 
 
@@ -246,7 +263,7 @@ class Divergence:
 
     @property
     def ratio(self) -> Estimate:
-        value = math.exp(self.log_ratio.value)
+        value = _exp(self.log_ratio.value)
         return Estimate(value, value * self.log_ratio.error)
 
     @property

@@ -75,6 +75,7 @@ class ReferenceExecutor:
     ) -> None:
         self.gguf, self.programs = gguf, [program]
         everything = union((program, *more))
+        weights.check(gguf, everything.weights())
         store = np.float16 if self.mode == "q8" else np.float64
         self.cache = {
             (c.layer, c.which): np.zeros((n_blocks, BLOCK, c.heads, c.dim), store) for c in everything.caches()
@@ -101,7 +102,8 @@ class ReferenceExecutor:
         command = self.command = self.programs[handle].commands[index]
         skipped = command.skippable and step.header["skip"]
         if not skipped and (command.domain != OUTS or step.n_outs):
-            OPS[command.op].reference(self, command.args)
+            with np.errstate(all="ignore"):  # what overflows is what C makes of it, and no business of stderr
+                OPS[command.op].reference(self, command.args)
 
     def run_timed(self, handle: int, step: StepInputs) -> np.ndarray:
         clock = [time.monotonic_ns()]
