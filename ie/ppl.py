@@ -165,7 +165,9 @@ class Scores:
     def losses(self) -> np.ndarray:
         """-ln p of the targets, float64 [R]."""
         chosen = np.take_along_axis(self.logits, self.targets[:, None], axis=1)[:, 0]
-        losses: np.ndarray = np.log(self.total) - (chosen - self.logits.max(axis=1)).astype(np.float64)
+        with np.errstate(over="ignore"):  # logits further apart than float32 reaches: the loss is infinite
+            below = (chosen - self.logits.max(axis=1)).astype(np.float64)
+        losses: np.ndarray = np.log(self.total) - below
         return losses
 
 
@@ -176,7 +178,9 @@ def score(logits: np.ndarray, targets: Sequence[int]) -> Scores:
         raise SampleError(
             "the model's logits are NaN or infinite: the file is damaged, or its numbers are too large for float32"
         )
-    return Scores(logits, np.asarray(targets, np.int64), np.exp(logits - top).sum(axis=1, dtype=np.float64))
+    with np.errstate(over="ignore"):
+        total = np.exp(logits - top).sum(axis=1, dtype=np.float64)
+    return Scores(logits, np.asarray(targets, np.int64), total)
 
 
 def predictions(model: Model, tokens: Sequence[int], first: int) -> Iterator[Scores]:
@@ -236,10 +240,11 @@ class Divergence:
     def add(self, scores: Scores, base: np.ndarray) -> None:
         """scores of the model, and the base's log-probabilities float32 [R, V] of the same predictions."""
         rows = np.arange(len(base))
-        log_q = scores.logits - (scores.logits.max(axis=1) + np.log(scores.total).astype(np.float32))[:, None]
+        with np.errstate(over="ignore"):  # as in `losses`
+            log_q = scores.logits - (scores.logits.max(axis=1) + np.log(scores.total).astype(np.float32))[:, None]
         losses, base_losses = scores.losses, -base[rows, scores.targets].astype(np.float64)
         p = np.where(base > LOWEST, np.exp(base), np.float32(0.0))
-        with np.errstate(invalid="ignore"):  # Q of zero: the product is only looked at where P is not
+        with np.errstate(invalid="ignore", over="ignore"):  # Q of zero: the product is only looked at where P is not
             terms = np.where(p > 0, p * (base - log_q), np.float32(0.0))
         self.kl.append(terms.sum(axis=1, dtype=np.float64).astype(np.float32))
         self.delta.append((np.exp(-losses) - np.exp(-base_losses)).astype(np.float32))

@@ -115,7 +115,8 @@ class ReferenceExecutor:
     def read(self, handle: int, view: View, rows: int) -> np.ndarray:
         if rows == 0:  # a step without output rows never wrote it
             return np.empty((0, view.cols), np.float32)
-        return np.asarray(self.buffers[view.buffer][:rows, view.offset : view.offset + view.cols], np.float32)
+        with np.errstate(over="ignore"):
+            return np.asarray(self.buffers[view.buffer][:rows, view.offset : view.offset + view.cols], np.float32)
 
     def command_bytes(self, handle: int, rows: int, outs: int) -> int:
         """Weight bytes that a step reads in the file's formats."""
@@ -133,6 +134,7 @@ class ReferenceExecutor:
 
     # ---- exchange ----
 
+    @np.errstate(over="ignore", invalid="ignore")
     def peek(self, handle: int, item: Item, place: Place) -> Data:
         match item:
             case View(buffer, offset, cols):
@@ -143,11 +145,11 @@ class ReferenceExecutor:
                     return Q8Rows(self.q8[buffer].codes[: place.rows], self.q8[buffer].scales[: place.rows])
                 return Q8Rows(*quantize_q8(values))
             case Cache(layer, which):
-                with np.errstate(over="ignore"):
-                    return np.asarray(self.cache[layer, which][place.blocks, place.slots], np.float16)
+                return np.asarray(self.cache[layer, which][place.blocks, place.slots], np.float16)
             case State():
                 return np.asarray(self.states[item][place.seqs], np.float32)
 
+    @np.errstate(over="ignore", invalid="ignore")
     def poke(self, handle: int, item: Item, place: Place, data: Data) -> None:
         if isinstance(data, Q8Rows):
             assert isinstance(item, View)

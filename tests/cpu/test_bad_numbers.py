@@ -6,6 +6,7 @@ warning of a library.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import warnings
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ie import native
+from ie import diff, native
 from ie.devices import CpuExecutor, ReferenceExecutor
 from ie.engine import Engine
 from ie.errors import IeError, ModelError
@@ -142,6 +143,18 @@ def test_overflow_is_no_warning(tmp_path: Path) -> None:
         for executor in (CpuExecutor(1), ReferenceExecutor(), ReferenceExecutor("float64")):
             with Engine.open(str(path), EngineOptions(n_ctx=32), executor=executor) as engine:
                 engine.forward(engine.new_sequence(), [1, 2, 3], "all")
+
+
+@pytest.mark.parametrize("pair", ["cpu,reference", "reference,cpu", "reference-float64,cpu", "cpu,reference-float64"])
+@pytest.mark.parametrize("index", range(1, 12))
+def test_comparing_what_overflows_is_no_warning(pair: str, index: int, tmp_path: Path) -> None:
+    """Numbers beyond float32 are a difference, which the comparison tells, or none; in whatever tensor they are."""
+    path = write(case(format="F32", poison="max", poison_where="all", poison_tensor=index, biases=True), tmp_path)
+    executor = diff.make_pair(pair, 1, "auto")
+    with warnings.catch_warnings(), contextlib.suppress(diff.Disagreement):
+        warnings.simplefilter("error")
+        with Engine.open(str(path), EngineOptions(n_ctx=32), executor=executor) as engine:
+            engine.forward(engine.new_sequence(), [1, 2, 3], "all")
 
 
 def test_a_limit_as_float32_holds_it_is_inside(tmp_path: Path) -> None:

@@ -21,13 +21,26 @@ Case = dict[str, Any]
 FORMAT_NAMES = tuple(f.name for f in FORMATS.values() if f.holds_weights)
 POISONS = ("nan", "inf", "-inf", "denormal", "max", "zero")
 HEAD_DIMS = (1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 80, 96, 127, 128, 129, 160, 192, 255, 256, 257, 300)
+EXTRA_COMMANDS = (
+    "dump",
+    "dump text",
+    "diff",
+    "diff float64",
+    "stop",
+    "layers",
+    "trace",
+    "bench",
+    "reference",
+    "kld",
+    "raw",
+)
 SMALL_FLOATS = (1e-6, 1e-3, 0.5, 1.0, 1.5, 4.0, 40.0, 1e3, 1e6)
 
 #: gene: (ordinary value, odd values). The ordinary case is a small model that every command can run.
 GENES: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
     # shape
     "arch": ("llama", tuple(ARCHITECTURES)),
-    "n_layer": (2, (1, 3, 5, 8)),
+    "n_layer": (2, (1, 1, 3, 3, 5, 8, 62)),  # gemma3 of 62 layers scales its scores in another way
     "n_embd": (64, (1, 2, 3, 16, 31, 32, 33, 96, 100, 256, 256, 256, 512)),
     "n_head": (4, (1, 2, 3, 5, 6, 8, 16)),
     "kv_share": (2, (1, 2, 3, 4, 5, 8, 16)),  # query heads of a KV head; the nearest divisor is taken
@@ -86,7 +99,9 @@ GENES: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
     "oddity2": (None, ODDITIES),
     "template": (None, tuple(TEMPLATES)),
     # the run
-    "prompt": (9, (1, 2, 3, 31, 32, 33, 40, 65)),
+    "prompt": (9, (1, 2, 3, 31, 32, 33, 40, 65, 290)),
+    "predict": ("6", ("0", "1", "-1", "40")),
+    "extra_command": (None, EXTRA_COMMANDS),
     "text": (0, tuple(range(1, len(TEXTS)))),
     "threads": (1, (2, 3)),
     "isa": ("auto", tuple(available_isas())),
@@ -104,14 +119,14 @@ GENES: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
     "typical": (None, ("0", "1e-9", "0.5", "1")),
     "sigma": (None, ("0", "-1", "1e-30", "1", "1e300")),
     "xtc": (None, ("0 0.1", "1 0", "0.5 0.5", "1 1")),
-    "penalties": (None, ("1e-37 1e38 -1e38", "1e38 0 0", "1 3e38 3e38", "1.1 -3e38 1", "2 0.5 0.5")),
+    "penalties": (None, ("2e-30 1e38 -1e38", "1e38 0 0", "1 3e38 3e38", "1.1 -3e38 1", "2 0.5 0.5")),
     "last_n": (None, ("-1", "0", "1", "2147483647")),
     "dry": (None, ("1 1.75 2", "3e38 3e38 0", "1e-300 1 0", "1 0.5 2147483647")),
-    "breaker": (None, ("none", "\\n", "a", "")),
+    "breaker": (None, ("none", "\\n", "a", "the old")),
     "dynatemp": (None, ("0.5 1", "1e308 0", "1 1e308", "1e-300 1e-300")),
     "bias": (None, ("0-inf", "0+1e38", "0-3e38", "0+1e-45", "every-inf")),
     "samplers": (None, ("", "temperature;top_k;temperature", "xtc;xtc;typ_p;top_p;min_p;top_k", "dry;penalties;dry")),
-    "stop": (None, ("e", "\ufffd", "")),
+    "stop": (None, ("e", "\ufffd", "clock said")),
     "ignore_eos": (False, (True,)),
 }
 
@@ -133,6 +148,8 @@ def draw(seed: int) -> Case:
     for name in ("drafter", "mtp", "poison", "mixed", "template", "oddity"):
         if rng.random() < 0.2:
             case[name] = rng.choice(GENES[name][1])
+    if rng.random() < 0.1:
+        case["weights"] = rng.choice(GENES["weights"][1])
     for name, (_, odd) in GENES.items():
         if name not in case and rng.random() < share * (0.3 if name in NUMBERS else 1.0):
             case[name] = rng.choice(odd)

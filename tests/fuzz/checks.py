@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ie import diff, ppl, tokenizer
+from ie.cli import bench as ie_bench
 from ie.cli import ppl as ie_ppl
 from ie.cli import run as ie_run
 from ie.cli import tokenize as ie_tokenize
@@ -268,7 +269,16 @@ class Check:
         Path(text).write_bytes(TEXTS[gene(self.case, "text")])
         no_text = words.__class__.__name__ == "NoTokenizer"
         ids = ",".join(map(str, self.prompt[:20]))
-        common = ["-n", "6", "-s", "7", "-c", str(self.n_ctx), "-t", str(gene(self.case, "threads"))]
+        common = [
+            "-n",
+            gene(self.case, "predict"),
+            "-s",
+            "7",
+            "-c",
+            str(self.n_ctx),
+            "-t",
+            str(gene(self.case, "threads")),
+        ]
         common += ["--chunk", str(gene(self.case, "chunk")), "--cpu-isa", gene(self.case, "isa"), *sampling(self.case)]
         if not no_text:
             self.tokenize(text, words.n_vocab)
@@ -286,6 +296,45 @@ class Check:
         if plain[0] == 0:
             self.facts.add("command")
         self.run_once([self.path, "--info"])
+        self.extra_command(ids, plain)
+
+    def extra_command(self, ids: str, plain: tuple[int, str, str]) -> None:
+        """What only some cases run, as it takes time: the commands that look inside, and the measuring ones."""
+        kind, out = gene(self.case, "extra_command"), self.path + ".out"
+        prompt = [self.path, "--tokens", ids, "-n", "2", "-c", "64", "-t", "1"]
+        ways = {
+            "dump": [*prompt, "--print-ids", "--dump-logits", out + ".npy"],
+            "dump text": [*prompt, "--print-ids", "--dump-logits", out],
+            "stop": [*prompt[:3], "--stop-after", "rope:0"],
+            "layers": [*prompt, "--print-ids", "--layers", "1"],
+            "trace": [*prompt, "--print-ids", "--trace", out],
+            "reference": [*prompt, "--print-ids", "--executor", "reference"],
+            "raw": [*prompt[:3], "--executor", "reference", "--stop-after", "0"],
+        }
+        if kind in ways:
+            self.run_once(ways[kind])
+        elif kind in ("diff", "diff float64"):
+            pair = "cpu,reference" if kind == "diff" else "reference-float64,cpu"
+            status, out, err = run_command(ie_run.main, [*prompt, "--diff", pair])
+            differs = status == 1 and "differ first" in out and not err.strip()
+            if differs:  # this one is a result, which stdout gets; of numbers that are none, none are equal
+                if "nan" not in out and "inf" not in out and not self.near_the_edge():
+                    raise Broken("tolerance", out)
+            else:
+                self.judge("ie-run", ["--diff", pair], status, err)
+        elif kind == "bench":
+            self.judged("ie-bench", ie_bench.main, [self.path, "-p", "3", "-n", "2", "-r", "1", "-t", "1"])
+        elif kind == "kld":
+            text, base = self.path + ".kld.txt", self.path + ".kld"
+            Path(text).write_bytes(b" the old clock said that the old clock" * 40)
+            words = [self.path, "-f", text, "-t", "1"]
+            made = self.judged(
+                "ie-ppl", ie_ppl.main, [*words, "-c", "16", "--chunks", "20", "--kl-divergence-base", base]
+            )
+            if made[0] == 0:
+                self.judged("ie-ppl", ie_ppl.main, [*words, "--kl-divergence", "--kl-divergence-base", base])
+        if kind is not None:
+            self.facts.add("extra command")
 
     def run_once(self, argv: Sequence[str]) -> tuple[int, str, str]:
         return self.judged("ie-run", ie_run.main, argv)
@@ -295,7 +344,10 @@ class Check:
 
         Broken for a bug, a traceback, a warning, or a failure that is not one line."""
         status, out, err = run_command(main, argv)
-        shown = [a if len(a) < 60 else a[:60] + "…" for a in argv[1:40]]
+        return status, out, self.judge(name, [a if len(a) < 60 else a[:60] + "…" for a in argv[1:40]], status, err)
+
+    def judge(self, name: str, shown: Sequence[str], status: int, err: str) -> str:
+        """The line of an error in stderr, or nothing; Broken as for `judged`."""
         for sign in ("this is a bug", "Traceback", "Warning:", "out of memory"):
             if sign in err:
                 raise Broken("bug", f"{name} {shown}: {err[-600:]!r}")
@@ -303,7 +355,7 @@ class Check:
         if status not in (0, 1) or (status == 1) != (len(lines) == 1):
             raise Broken("status", f"{name} {shown}: status {status}, stderr {err[-600:]!r}")
         self.lines.update(lines)
-        return status, out, "\n".join(lines)
+        return "\n".join(lines)
 
     def run_ppl(self, text: str) -> None:
         long = self.path + ".long.txt"

@@ -398,3 +398,11 @@ def test_a_masked_token_that_comes_makes_the_perplexity_infinite() -> None:
     unseen = [t if t != 7 else 8 for t in ids]
     (*_, found) = ppl.perplexity(model, unseen, ppl.disjoint(64, 32, None, None))
     assert math.isfinite(found.value)
+
+
+@pytest.mark.filterwarnings("error")
+def test_logits_as_far_apart_as_float32_allows() -> None:
+    model = FakeModel()
+    model.table = np.where(model.table > 0, np.float32(3.4e38), np.float32(-3.4e38))
+    (*_, found) = ppl.perplexity(model, text(64), ppl.disjoint(64, 32, None, None))
+    assert found.value == math.inf
