@@ -168,3 +168,11 @@ def test_loading_names_the_first_bad_tensor(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"tensor blk\.0\.ffn_down\.weight holds NaN \(value \d+ of row \d+\)"):
         path = write(case(poison="nan", poison_tensor=9), tmp_path)
         Engine.open(str(path), EngineOptions(n_ctx=32)).close()
+
+
+def test_experts_too_unlikely_for_an_exponential_are_chosen_alike(tmp_path: Path) -> None:
+    """Router logits hundreds apart: all but the likeliest have probability 0, and the lowest ids come next."""
+    path = write(case(arch="qwen35moe", recurrent="none", head_dim=16, weights="large", n_expert=8), tmp_path)
+    for pair in ("cpu,reference", "reference-float64,cpu"):
+        with Engine.open(str(path), EngineOptions(n_ctx=32), executor=diff.make_pair(pair, 1, "auto")) as engine:
+            engine.forward(engine.new_sequence(), [1, 2, 3, 4, 5, 6], "all")

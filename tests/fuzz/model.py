@@ -57,6 +57,8 @@ def shape_of(case: Case) -> Shape:
     share = gene(case, "kv_share")
     kv = heads // max(s for s in range(1, share + 1) if heads % s == 0)
     layers, hybrid = gene(case, "n_layer"), ARCHITECTURES[arch].hybrid
+    if layers > 8 and arch != "gemma3":  # to others so many are nothing but work
+        layers = 4
     n_rot = _n_rot(case, dim if dim is not None else n_embd // heads)
     recurrent = {None: None, "all": (1,) * layers, "none": (0,) * layers, "mixed": tuple(i % 2 for i in range(layers))}
     window, pattern = gene(case, "window"), gene(case, "pattern")
