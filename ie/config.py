@@ -179,6 +179,8 @@ class _Reader:
         return self.gguf.get_int(self.key(name), default, lo=lo, hi=hi)
 
     def number(self, name: str, default: float | None, lo: float, hi: float) -> float:
+        """A finite number in [lo, hi], a limit as float32 holds it being inside: files hold little else."""
+        lo, hi = min(lo, float(np.float32(lo))), max(hi, float(np.float32(hi)))
         if default is None:
             return self.gguf.get_float(self.key(name), lo=lo, hi=hi)
         return self.gguf.get_float(self.key(name), default, lo=lo, hi=hi)
@@ -337,7 +339,7 @@ class _Reader:
             )
         old = self.number("rope.scale_linear", 1.0, 0.0, 1e6)
         factor = self.number("rope.scaling.factor", old, 0.0, 1e6) or 1.0
-        if factor < 1e-6:
+        if factor < float(np.float32(1e-6)):
             raise self.fail(f"{self.key('rope.scaling.factor')} is {factor:g}, expected 0 or 1e-06 to 1e+06")
         if scaling == "yarn" and base <= 1.0:
             raise self.fail(f"{self.key('rope.freq_base')} is {base:g}, expected more than 1 with yarn scaling")

@@ -303,7 +303,7 @@ def c_header() -> str:
         "/* how a lane's fields come from its file block; unit 0 ends the list */",
         "enum { IE_FIELD_COPY, IE_FIELD_BIAS, IE_FIELD_SPREAD, IE_FIELD_NIBBLES, IE_FIELD_PAIRS };",
         "typedef struct { uint16_t source, offset; uint8_t unit, count, transform; } ie_field;",
-        f"typedef struct {{ uint16_t block, size, arranged; ie_field field[{most + 1}]; }} ie_layout_row;",
+        f"typedef struct {{ uint16_t block, size, arranged, format; ie_field field[{most + 1}]; }} ie_layout_row;",
         "static const ie_layout_row ie_layouts[IE_L_COUNT] = {",
     ]
     for layout in LAYOUTS:
@@ -311,7 +311,7 @@ def c_header() -> str:
             f"{{{f.source}, {layout.offset(f.name)}, {f.unit}, {f.count}, IE_FIELD_{f.transform.upper()}}}"
             for f in layout.fields
         )
-        facts = f"{layout.block}, {layout.size}, {int(layout.arranged)}"
+        facts = f"{layout.block}, {layout.size}, {int(layout.arranged)}, IE_FMT_{layout.format_name}"
         lines.append(f"    [IE_L_{layout.name.upper()}] = {{{facts}, {{{fields}}}}},")
     lines.append("};")
     lines += ["", "#endif"]

@@ -101,7 +101,9 @@ def _check(n_tokens: int, size: int, inside: bool, what: str) -> None:
 
 @dataclass
 class Moments:
-    """Count, mean and sum of squared distances from the mean, in float64; equal values have no variance at all."""
+    """Count, mean and sum of squared distances from the mean, in float64; equal values have no variance at all.
+
+    One infinite value makes mean and spread infinite."""
 
     count: int = 0
     mean: float = 0.0
@@ -110,6 +112,10 @@ class Moments:
     def add(self, values: np.ndarray) -> None:
         """Merges with the moments of `values` (Chan, Golub and LeVeque 1979)."""
         wide = values.astype(np.float64)
+        if math.isinf(self.mean) or np.isinf(wide).any():
+            self.count += len(wide)
+            self.mean = self.spread = math.inf
+            return
         mean = float(wide[0] + (wide - wide[0]).mean())
         total = self.count + len(wide)
         apart = mean - self.mean if self.count else 0.0
@@ -123,6 +129,14 @@ class Moments:
         return math.sqrt(self.spread / self.count / (self.count - 1)) if self.count > 1 else 0.0
 
 
+def _exp(x: float) -> float:
+    """e^x, infinite where float64 holds no number so large."""
+    try:
+        return math.exp(x)
+    except OverflowError:
+        return math.inf
+
+
 @dataclass
 class Perplexity:
     """The predictions so far."""
@@ -131,11 +145,12 @@ class Perplexity:
 
     @property
     def value(self) -> float:
-        return math.exp(self.losses.mean)
+        """Infinite where float64 holds no number so large."""
+        return _exp(self.losses.mean)
 
     @property
     def error(self) -> float:
-        return self.value * self.losses.error
+        return self.value * self.losses.error if self.losses.error > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -150,7 +165,9 @@ class Scores:
     def losses(self) -> np.ndarray:
         """-ln p of the targets, float64 [R]."""
         chosen = np.take_along_axis(self.logits, self.targets[:, None], axis=1)[:, 0]
-        losses: np.ndarray = np.log(self.total) - (chosen - self.logits.max(axis=1)).astype(np.float64)
+        with np.errstate(over="ignore"):  # logits further apart than float32 reaches: the loss is infinite
+            below = (chosen - self.logits.max(axis=1)).astype(np.float64)
+        losses: np.ndarray = np.log(self.total) - below
         return losses
 
 
@@ -158,8 +175,12 @@ def score(logits: np.ndarray, targets: Sequence[int]) -> Scores:
     """SampleError when a logit is NaN or +inf, or all of a row are -inf."""
     top = logits.max(axis=1, keepdims=True)
     if not np.isfinite(top).all():
-        raise SampleError("the model's logits are not finite: the file is damaged, or this is a bug")
-    return Scores(logits, np.asarray(targets, np.int64), np.exp(logits - top).sum(axis=1, dtype=np.float64))
+        raise SampleError(
+            "the model's logits are NaN or infinite: the file is damaged, or its numbers are too large for float32"
+        )
+    with np.errstate(over="ignore"):
+        total = np.exp(logits - top).sum(axis=1, dtype=np.float64)
+    return Scores(logits, np.asarray(targets, np.int64), total)
 
 
 def predictions(model: Model, tokens: Sequence[int], first: int) -> Iterator[Scores]:
@@ -219,10 +240,11 @@ class Divergence:
     def add(self, scores: Scores, base: np.ndarray) -> None:
         """scores of the model, and the base's log-probabilities float32 [R, V] of the same predictions."""
         rows = np.arange(len(base))
-        log_q = scores.logits - (scores.logits.max(axis=1) + np.log(scores.total).astype(np.float32))[:, None]
+        with np.errstate(over="ignore"):  # as in `losses`
+            log_q = scores.logits - (scores.logits.max(axis=1) + np.log(scores.total).astype(np.float32))[:, None]
         losses, base_losses = scores.losses, -base[rows, scores.targets].astype(np.float64)
         p = np.where(base > LOWEST, np.exp(base), np.float32(0.0))
-        with np.errstate(invalid="ignore"):  # Q of zero: the product is only looked at where P is not
+        with np.errstate(invalid="ignore", over="ignore"):  # Q of zero: the product is only looked at where P is not
             terms = np.where(p > 0, p * (base - log_q), np.float32(0.0))
         self.kl.append(terms.sum(axis=1, dtype=np.float64).astype(np.float32))
         self.delta.append((np.exp(-losses) - np.exp(-base_losses)).astype(np.float32))
@@ -246,7 +268,7 @@ class Divergence:
 
     @property
     def ratio(self) -> Estimate:
-        value = math.exp(self.log_ratio.value)
+        value = _exp(self.log_ratio.value)
         return Estimate(value, value * self.log_ratio.error)
 
     @property

@@ -132,10 +132,14 @@ def _transform(name: str, part: np.ndarray) -> np.ndarray:
     return part.copy()
 
 
-def repack(pool: object, layout: Layout, data: np.ndarray, dst: np.ndarray, rows: int, k: int) -> None:
-    """Write the tiles of a tensor to dst (zeroed uint8), split over the pool's threads."""
+def repack(pool: object, layout: Layout, data: np.ndarray, dst: np.ndarray, rows: int, k: int) -> bool:
+    """Write the tiles of a tensor to dst (zeroed uint8), split over the pool's threads.
+
+    False when a number of the tensor is NaN or infinite. DeviceError for what is no such matrix."""
     _, library = native.lib()
     assert dst.size >= layout.nbytes(rows, k), "destination too small"
     src_ptr, dst_ptr = native.pointer(data, "uint8_t *"), native.pointer(dst, "uint8_t *")
-    if library.ie_repack(pool, layout.id, src_ptr, dst_ptr, rows, k) != 0:
+    result = int(library.ie_repack(pool, layout.id, src_ptr, dst_ptr, rows, k))
+    if result < 0:
         raise DeviceError(f"cannot repack {rows} rows of {k} values to {layout.name}")
+    return result == 0

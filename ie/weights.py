@@ -19,6 +19,7 @@ from .program import Matrix, Table, Vector
 from .repack import repack
 
 ALIGN = 256
+PIECE = 1 << 22  # bytes of a tensor that are looked through at a time
 
 Weight = Matrix | Vector | Table
 
@@ -50,15 +51,36 @@ def place(weights: Sequence[Weight]) -> Placement:
 
 
 def vector_values(gguf: GgufFile, weight: Vector) -> np.ndarray:
-    """float32 [n]: the tensors of a vector one after the other. ModelError when a value is NaN."""
+    """float32 [n]: the tensors of a vector one after the other. ModelError when a value is NaN or infinite."""
     parts = [dequantize(gguf.tensors[n].format, gguf.tensors[n].data()).reshape(-1) for n in weight.names]
     if weight.pieces:
         values = dict(zip(weight.names, parts, strict=True))
         parts = [values[name][first : first + n] for name, first, n in weight.pieces]
     out = np.concatenate([p.reshape(-1) for p in parts]).astype(np.float32, copy=False)
-    if np.isnan(out).any():
-        raise ModelError(f"{gguf.path}: tensor {', '.join(weight.names)} holds NaN: the file is damaged")
+    if not np.isfinite(out).all():
+        for name in dict.fromkeys(weight.names):
+            refuse_bad_numbers(gguf, name)
     return out
+
+
+def refuse_bad_numbers(gguf: GgufFile, name: str) -> None:
+    """ModelError that names the first NaN or infinity of a tensor; nothing when there is none.
+
+    A weight that is no number gives results that are none, or worse, that look like some: no executor loads it."""
+    info = gguf.tensors[name]
+    row_bytes = info.format.row_bytes(info.shape[0])
+    rows = info.data().reshape(-1, row_bytes)
+    step = max(1, PIECE // row_bytes)
+    for start in range(0, len(rows), step):
+        values = dequantize(info.format, rows[start : start + step])
+        bad = np.argwhere(~np.isfinite(values))
+        if len(bad):
+            row, column = (int(i) for i in bad[0])
+            what = "NaN" if np.isnan(values[row, column]) else "an infinity"
+            where = f"value {column}" + (f" of row {start + row}" if len(rows) > 1 else "")
+            raise ModelError(
+                f"{gguf.path}: tensor {name} holds {what} ({where}): the file is damaged; fetch it or convert it again"
+            )
 
 
 def matrix_values(gguf: GgufFile, weight: Matrix) -> np.ndarray:
@@ -101,7 +123,9 @@ def rows_of(gguf: GgufFile, name: str, first: int, rows: int, k: int) -> np.ndar
 def load(
     gguf: GgufFile, weights: Sequence[Weight], memory: np.ndarray, pool: object, progress: Callable[[int, int], None]
 ) -> dict[Weight, int]:
-    """Fill `memory` (zeroed uint8) and return the offset of each weight; progress(bytes done, bytes in total)."""
+    """Fill `memory` (zeroed uint8) and return the offset of each weight; progress(bytes done, bytes in total).
+
+    ModelError for the first weight, in order of use, that is NaN or infinite."""
     placement = place(weights)
     done = 0
     for weight, offset in placement.offsets.items():
@@ -116,13 +140,22 @@ def load(
                     _load_q4_0(gguf, weight, name, first, rows, memory[pos : pos + size], pool)
                 else:
                     data = rows_of(gguf, name, first, rows, weight.k)
-                    repack(pool, weight.layout, data, memory[pos : pos + size], rows, weight.k)
+                    if not repack(pool, weight.layout, data, memory[pos : pos + size], rows, weight.k):
+                        refuse_bad_numbers(gguf, name)
                 pos += size
             for name in set(weight.names):
                 gguf.tensors[name].release()
         done += nbytes(weight)
         progress(done, placement.total)
     return placement.offsets
+
+
+def check(gguf: GgufFile, weights: Sequence[Weight]) -> None:
+    """What `load` refuses, for an executor that reads the weights as it goes. ModelError."""
+    for weight in weights:
+        if not isinstance(weight, Table):
+            for name in dict.fromkeys(weight.names):
+                refuse_bad_numbers(gguf, name)
 
 
 def _load_q4_0(
@@ -134,6 +167,8 @@ def _load_q4_0(
         n = min(piece, rows - start)
         raw = rows_of(gguf, name, first + start, n, weight.k)
         values = dequantize(gguf.tensors[name].format, raw).reshape(n, weight.k)
+        if not np.isfinite(values).all():
+            refuse_bad_numbers(gguf, name)
         at = weight.layout.nbytes(start, weight.k)
         size = weight.layout.nbytes(n, weight.k)
         repack(pool, weight.layout, quantize_q4_0(values).reshape(-1), memory[at : at + size], n, weight.k)

@@ -139,7 +139,7 @@ class Recording:
         source, target = native.pointer(data, "uint8_t *"), native.pointer(out, "uint8_t *")
 
         def call() -> None:
-            assert native.lib()[1].ie_repack(rig.pool(), layout.id, source, target, rows, k) == 0
+            assert native.lib()[1].ie_repack(rig.pool(), layout.id, source, target, rows, k) >= 0
 
         unused = np.zeros(8, np.uint8)
         self._add(name, REPACK, [data, out, unused, unused.copy()], [], (layout.id, rows, k), call)

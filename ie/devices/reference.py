@@ -75,6 +75,7 @@ class ReferenceExecutor:
     ) -> None:
         self.gguf, self.programs = gguf, [program]
         everything = union((program, *more))
+        weights.check(gguf, everything.weights())
         store = np.float16 if self.mode == "q8" else np.float64
         self.cache = {
             (c.layer, c.which): np.zeros((n_blocks, BLOCK, c.heads, c.dim), store) for c in everything.caches()
@@ -106,7 +107,8 @@ class ReferenceExecutor:
         command = self.command = self.programs[handle].commands[index]
         skipped = command.skippable and step.header["skip"]
         if not skipped and (command.domain != OUTS or step.n_outs):
-            OPS[command.op].reference(self, command.args)
+            with np.errstate(all="ignore"):  # what overflows is what C makes of it, and no business of stderr
+                OPS[command.op].reference(self, command.args)
 
     def run_timed(self, handle: int, step: StepInputs) -> np.ndarray:
         self._check(handle, step)
@@ -119,9 +121,9 @@ class ReferenceExecutor:
     def read(self, handle: int, view: View, rows: int) -> np.ndarray:
         if rows == 0:  # a step without output rows never wrote it
             return np.empty((0, view.cols), DTYPES[view.buffer.dtype])
-        return np.asarray(
-            self.buffers[view.buffer][:rows, view.offset : view.offset + view.cols], DTYPES[view.buffer.dtype]
-        )
+        values = self.buffers[view.buffer][:rows, view.offset : view.offset + view.cols]
+        with np.errstate(over="ignore"):
+            return np.asarray(values, DTYPES[view.buffer.dtype])
 
     def command_bytes(self, handle: int, rows: int, outs: int) -> int:
         """Weight bytes that a step reads in the file's formats."""
@@ -139,6 +141,7 @@ class ReferenceExecutor:
 
     # ---- exchange ----
 
+    @np.errstate(over="ignore", invalid="ignore")
     def peek(self, handle: int, item: Item, place: Place) -> Data:
         match item:
             case View(buffer, offset, cols):
@@ -149,11 +152,11 @@ class ReferenceExecutor:
                     return Q8Rows(self.q8[buffer].codes[: place.rows], self.q8[buffer].scales[: place.rows])
                 return Q8Rows(*quantize_q8(values))
             case Cache(layer, which):
-                with np.errstate(over="ignore"):
-                    return np.asarray(self.cache[layer, which][place.blocks, place.slots], np.float16)
+                return np.asarray(self.cache[layer, which][place.blocks, place.slots], np.float16)
             case State():
                 return np.asarray(self.states[item][place.seqs], np.float32)
 
+    @np.errstate(over="ignore", invalid="ignore")
     def poke(self, handle: int, item: Item, place: Place, data: Data) -> None:
         if isinstance(data, Q8Rows):
             assert isinstance(item, View)

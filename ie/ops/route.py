@@ -9,10 +9,14 @@ import numpy as np
 
 from .table import Arg, CountFn, Op
 
+LEAST = -86.5
+"""Below, ie_exp (kernels_c/include/formula.h) is 0: experts less likely are all alike, and the first comes first."""
+
 
 def reference(env: Any, a: Mapping[str, Any]) -> None:
     x, used = env.get(a["x"]), a["y"].cols // 2
-    p = np.exp(x - x.max(axis=-1, keepdims=True))
+    below = x - x.max(axis=-1, keepdims=True)
+    p = np.where(below < LEAST, env.scalar(0), np.exp(below))
     p = p / p.sum(axis=-1, keepdims=True)
     ids = np.argsort(-p, axis=-1, kind="stable")[:, :used]
     w = np.take_along_axis(p, ids, axis=-1)

@@ -23,6 +23,8 @@ _MASK64 = (1 << 64) - 1
 _STEPS = {name: step for step, name in enumerate(SAMPLERS)}  # the order of the enum in sample.h
 _LARGEST = float(np.finfo(np.float32).max)
 _SMALLEST = float(np.finfo(np.float32).tiny)
+FIRST_HISTORY = 1 << 14
+"""Tokens of history that there is room for from the start, where a window may need them; more are made room for."""
 
 
 def uniform(seed: int, index: int, stream: int = 0) -> float:
@@ -56,7 +58,7 @@ class Sampler:
         self._c_params = self._fill(breakers, self._lib.ie_isa_best() if isa is None else isa)
         self._token = self._ffi.new("int32_t *")
         self._capacity = -1
-        self._reserve(max(64, self._window))
+        self._reserve(min(max(64, self._window), FIRST_HISTORY))
 
     def _fill(self, breakers: Breakers, isa: int) -> Any:
         p = self.params
@@ -124,7 +126,7 @@ class Sampler:
             length = len(history) if length is None else length
             count = length if self._window < 0 else min(self._window, length)
             if count > self._capacity:
-                self._reserve(2 * count)
+                self._reserve(2 * count if self._window < 0 else min(2 * count, self._window))
             if count:
                 self._history[:count] = history[length - count : length]
         code = self._lib.ie_sample(

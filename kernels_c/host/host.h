@@ -45,7 +45,8 @@ int ie_run(ie_pool *pool, const ie_program *program, uint64_t step);
 /* The same, with a clock: nanoseconds at the start and when each stage was done with, n_stages + 1 values. */
 int ie_run_timed(ie_pool *pool, const ie_program *program, uint64_t step, int64_t *clock);
 
-/* ---- weights: GGUF rows of k values to the interleaved layout, split over the pool ---- */
+/* ---- weights: GGUF rows of k values to the interleaved layout, split over the pool. 1: done, but a number is NaN or infinite;
+ * < 0: refused ---- */
 int ie_repack(ie_pool *pool, int layout, const uint8_t *src, uint8_t *dst, int64_t rows, int64_t k);
 int ie_dequant(int32_t format, const uint8_t *src, float *dst, int64_t n);
 

@@ -1,7 +1,7 @@
 /* repack.c: GGUF rows to the interleaved layouts of formats.h; and the bandwidth measurement.
  *
  * Pure data movement: every bit of the file's blocks lands at the place that ie_core.h names (signed codes with
- * their sign bit flipped), so nothing is widened and nothing is rounded. */
+ * their sign bit flipped), so nothing is widened and nothing is rounded. Blocks that hold NaN or an infinity are noticed. */
 #define _GNU_SOURCE
 #include "pool.h"
 #include "../include/formats.h"
@@ -10,7 +10,14 @@
 #include <stdatomic.h>
 #include <string.h>
 
-typedef struct { int layout; const uint8_t *src; uint8_t *dst; int64_t rows, k; int threads; } job;
+typedef struct {
+    int layout;
+    const uint8_t *src;
+    uint8_t *dst;
+    int64_t rows, k;
+    int threads;
+    _Atomic int bad; /* a block holds NaN or an infinity */
+} job;
 
 static uint32_t word_of(const uint8_t *p)
 {
@@ -119,34 +126,121 @@ static void pack_field(const ie_field *f, const uint8_t *block, uint8_t *tile, i
     }
 }
 
+/* ---- numbers that are none ---- */
+
+/* Byte offsets of the F16 numbers in a format's blocks; how many there are. */
+static int half_fields(int format, int at[2])
+{
+    at[0] = 0;
+    at[1] = 2;
+    switch (format) {
+    case IE_FMT_Q4_1: case IE_FMT_Q5_1: case IE_FMT_Q4_K: case IE_FMT_Q5_K: return 2;
+    case IE_FMT_Q2_K: at[0] = 80; at[1] = 82; return 2;
+    case IE_FMT_Q3_K: at[0] = 108; return 1;
+    case IE_FMT_Q6_K: at[0] = 208; return 1;
+    case IE_FMT_TQ1_0: at[0] = 52; return 1;
+    case IE_FMT_TQ2_0: at[0] = 64; return 1;
+    case IE_FMT_F32: case IE_FMT_F64: case IE_FMT_F16: case IE_FMT_BF16: case IE_FMT_NVFP4: case IE_FMT_MXFP4:
+    case IE_FMT_IQ1_M: return 0;
+    default: return 1;
+    }
+}
+
+/* Nonzero when one of n F16 or BF16 numbers, `step` bytes apart, has this whole exponent: NaN or an infinity. */
+static uint32_t bad_16(const uint8_t *p, int64_t n, int64_t step, uint32_t exponent)
+{
+    uint32_t bad = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t h;
+        memcpy(&h, p + step * i, 2);
+        bad |= (h & exponent) == exponent;
+    }
+    return bad;
+}
+
+/* Whether any of the n blocks at p decodes to NaN or an infinity, where no F16 fields tell. */
+static uint32_t bad_others(int format, const uint8_t *p, int64_t n)
+{
+    const int64_t size = ie_formats[format].size;
+    uint32_t bad = 0;
+    switch (format) {
+    case IE_FMT_F16: return bad_16(p, n, 2, 0x7C00u);
+    case IE_FMT_BF16: return bad_16(p, n, 2, 0x7F80u);
+    case IE_FMT_F32:
+        for (int64_t i = 0; i < n; i++)
+            bad |= (word_of(p + 4 * i) & 0x7F800000u) == 0x7F800000u;
+        return bad;
+    case IE_FMT_F64: /* which becomes F32 */
+        for (int64_t i = 0; i < n; i++) {
+            double d;
+            memcpy(&d, p + 8 * i, 8);
+            const float f = (float)d;
+            bad |= !(f - f == 0.0f);
+        }
+        return bad;
+    case IE_FMT_MXFP4: /* 2^(e - 128) times up to 12 */
+        for (int64_t i = 0; i < n; i++)
+            bad |= p[i * size] > 252;
+        return bad;
+    case IE_FMT_IQ1_M: /* the scale's bits stand in four places, its exponent in the last two */
+        for (int64_t i = 0; i < n; i++)
+            bad |= (p[i * size + 55] & 0x70) == 0x70 && (p[i * size + 53] & 0xC0) == 0xC0;
+        return bad;
+    default: return 0; /* the scales of NVFP4 have no such values */
+    }
+}
+
 static void repack_thread(void *arg, int thread)
 {
-    const job *j = arg;
+    job *j = arg;
     const ie_layout_row *l = &ie_layouts[j->layout];
     const int64_t tile = l->size, size = tile / IE_LANES, blocks = j->k / l->block, groups = ie_groups(j->rows);
-    for (int64_t g = ie_split(groups, j->threads, thread); g < ie_split(groups, j->threads, thread + 1); g++)
+    int at[2];
+    const int halves = half_fields(l->format, at);
+    uint32_t bad = 0;
+    for (int64_t g = ie_split(groups, j->threads, thread); g < ie_split(groups, j->threads, thread + 1); g++) {
         for (int64_t lane = 0; lane < IE_LANES && g * IE_LANES + lane < j->rows; lane++)
             for (int64_t b = 0; b < blocks; b++) {
                 const uint8_t *block = j->src + ((g * IE_LANES + lane) * blocks + b) * size;
+                for (int i = 0; i < halves; i++)
+                    bad |= bad_16(block + at[i], 1, 0, 0x7C00u);
                 uint8_t arranged[128]; /* more than a block of any format that is arranged */
                 if (l->arranged)
                     arrange(j->layout, block, arranged);
                 for (const ie_field *f = l->field; f->unit; f++)
                     pack_field(f, l->arranged ? arranged : block, j->dst + ie_tile_offset(g, b, blocks, tile), lane);
             }
+        /* now, while caches hold the rows */
+        bad |= bad_others(l->format, j->src + g * IE_LANES * blocks * size, ie_min(IE_LANES, j->rows - g * IE_LANES) * blocks);
+    }
+    if (bad)
+        atomic_store(&j->bad, 1);
 }
 
 static void copy_thread(void *arg, int thread)
 {
-    const job *j = arg;
+    job *j = arg;
+    const int format = j->layout - IE_L_ROWS;
     const int64_t lo = ie_split(j->rows, j->threads, thread), hi = ie_split(j->rows, j->threads, thread + 1);
-    memcpy(j->dst + lo * j->k, j->src + lo * j->k, (size_t)((hi - lo) * j->k));
+    int at[2];
+    const int halves = half_fields(format, at);
+    const int64_t size = ie_formats[format].size, n = j->k / size;
+    uint32_t bad = 0;
+    for (int64_t r = lo; r < hi; r++) {
+        const uint8_t *row = j->src + r * j->k;
+        memcpy(j->dst + r * j->k, row, (size_t)j->k);
+        for (int i = 0; i < halves; i++)
+            bad |= bad_16(row + at[i], n, size, 0x7C00u);
+        bad |= bad_others(format, row, n);
+    }
+    if (bad)
+        atomic_store(&j->bad, 1);
 }
 
-/* dst must be zero where rows do not fill the last group. */
+/* dst must be zero where rows do not fill the last group. 1 when some of the numbers are none, < 0 when refused. */
 int ie_repack(ie_pool *pool, int layout, const uint8_t *src, uint8_t *dst, int64_t rows, int64_t k)
 {
-    job j = {layout, src, dst, rows, k, ie_pool_threads(pool)};
+    job j = {layout, src, dst, rows, k, ie_pool_threads(pool), 0};
     if (rows < 1 || k < 1)
         return -1;
     if (layout >= IE_L_ROWS && layout < IE_L_ROWS + IE_FMT_COUNT && ie_formats[layout - IE_L_ROWS].block) {
@@ -155,12 +249,12 @@ int ie_repack(ie_pool *pool, int layout, const uint8_t *src, uint8_t *dst, int64
             return -1;
         j.k = k / f.block * f.size; /* bytes of a row: they stay as they are */
         ie_pool_run(pool, copy_thread, &j, 1);
-        return 0;
+        return j.bad;
     }
     if (layout < 1 || layout >= IE_L_COUNT || k % ie_layouts[layout].block != 0)
         return -1;
     ie_pool_run(pool, repack_thread, &j, 1);
-    return 0;
+    return j.bad;
 }
 
 typedef struct { const uint64_t *data; int64_t words; int threads; _Atomic uint64_t sum; } reading;

@@ -302,29 +302,29 @@ enum ie_layout {
 /* how a lane's fields come from its file block; unit 0 ends the list */
 enum { IE_FIELD_COPY, IE_FIELD_BIAS, IE_FIELD_SPREAD, IE_FIELD_NIBBLES, IE_FIELD_PAIRS };
 typedef struct { uint16_t source, offset; uint8_t unit, count, transform; } ie_field;
-typedef struct { uint16_t block, size, arranged; ie_field field[6]; } ie_layout_row;
+typedef struct { uint16_t block, size, arranged, format; ie_field field[6]; } ie_layout_row;
 static const ie_layout_row ie_layouts[IE_L_COUNT] = {
-    [IE_L_Q4_1X16] = {32, 320, 0, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 2, 1, IE_FIELD_COPY}, {4, 64, 4, 4, IE_FIELD_COPY}}},
-    [IE_L_Q8_0X16] = {32, 544, 0, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 4, 8, IE_FIELD_BIAS}}},
-    [IE_L_F32X16] = {1, 64, 0, {{0, 0, 4, 1, IE_FIELD_COPY}}},
-    [IE_L_F16X16] = {1, 32, 0, {{0, 0, 2, 1, IE_FIELD_COPY}}},
-    [IE_L_BF16X16] = {1, 32, 0, {{0, 0, 2, 1, IE_FIELD_COPY}}},
-    [IE_L_Q4_0X16] = {32, 288, 0, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 4, 4, IE_FIELD_COPY}}},
-    [IE_L_Q5_0X16] = {32, 352, 0, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 4, 1, IE_FIELD_SPREAD}, {6, 96, 4, 4, IE_FIELD_COPY}}},
-    [IE_L_Q5_1X16] = {32, 384, 0, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 2, 1, IE_FIELD_COPY}, {4, 64, 4, 1, IE_FIELD_SPREAD}, {8, 128, 4, 4, IE_FIELD_COPY}}},
-    [IE_L_Q4_KX16] = {256, 2304, 0, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 2, 1, IE_FIELD_COPY}, {4, 64, 4, 3, IE_FIELD_COPY}, {16, 256, 4, 32, IE_FIELD_COPY}}},
-    [IE_L_Q5_KX16] = {256, 2816, 0, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 2, 1, IE_FIELD_COPY}, {4, 64, 4, 3, IE_FIELD_COPY}, {16, 256, 4, 8, IE_FIELD_COPY}, {48, 768, 4, 32, IE_FIELD_COPY}}},
-    [IE_L_Q6_KX16] = {256, 3360, 0, {{208, 0, 2, 1, IE_FIELD_COPY}, {192, 32, 1, 16, IE_FIELD_COPY}, {128, 288, 4, 16, IE_FIELD_COPY}, {0, 1312, 4, 32, IE_FIELD_COPY}}},
-    [IE_L_IQ4_NLX16] = {32, 288, 0, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 4, 4, IE_FIELD_COPY}}},
-    [IE_L_MXFP4X16] = {32, 272, 0, {{0, 0, 1, 1, IE_FIELD_COPY}, {1, 16, 4, 4, IE_FIELD_COPY}}},
-    [IE_L_IQ4_XSX16] = {256, 2176, 0, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 2, 1, IE_FIELD_COPY}, {4, 64, 4, 1, IE_FIELD_COPY}, {8, 128, 4, 32, IE_FIELD_COPY}}},
-    [IE_L_Q2_KX16] = {256, 1344, 0, {{80, 0, 2, 1, IE_FIELD_COPY}, {82, 32, 2, 1, IE_FIELD_COPY}, {0, 64, 4, 4, IE_FIELD_COPY}, {16, 320, 4, 16, IE_FIELD_COPY}}},
-    [IE_L_Q3_KX16] = {256, 1760, 0, {{108, 0, 2, 1, IE_FIELD_COPY}, {96, 32, 4, 3, IE_FIELD_COPY}, {0, 224, 4, 8, IE_FIELD_COPY}, {32, 736, 4, 16, IE_FIELD_COPY}}},
-    [IE_L_IQ2_XXSX16] = {256, 1056, 1, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 4, 8, IE_FIELD_COPY}, {34, 544, 1, 32, IE_FIELD_NIBBLES}}},
-    [IE_L_IQ2_XSX16] = {256, 1184, 1, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 4, 8, IE_FIELD_COPY}, {34, 544, 1, 32, IE_FIELD_NIBBLES}, {66, 1056, 4, 1, IE_FIELD_COPY}, {70, 1120, 1, 4, IE_FIELD_PAIRS}}},
-    [IE_L_IQ2_SX16] = {256, 1312, 1, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 4, 8, IE_FIELD_COPY}, {34, 544, 1, 32, IE_FIELD_NIBBLES}, {66, 1056, 4, 2, IE_FIELD_COPY}, {74, 1184, 1, 8, IE_FIELD_PAIRS}}},
-    [IE_L_IQ3_XXSX16] = {256, 1568, 1, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 4, 16, IE_FIELD_COPY}, {66, 1056, 1, 32, IE_FIELD_NIBBLES}}},
-    [IE_L_IQ3_SX16] = {256, 1760, 1, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 4, 16, IE_FIELD_COPY}, {66, 1056, 1, 32, IE_FIELD_NIBBLES}, {98, 1568, 4, 1, IE_FIELD_COPY}, {102, 1632, 1, 8, IE_FIELD_PAIRS}}},
+    [IE_L_Q4_1X16] = {32, 320, 0, IE_FMT_Q4_1, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 2, 1, IE_FIELD_COPY}, {4, 64, 4, 4, IE_FIELD_COPY}}},
+    [IE_L_Q8_0X16] = {32, 544, 0, IE_FMT_Q8_0, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 4, 8, IE_FIELD_BIAS}}},
+    [IE_L_F32X16] = {1, 64, 0, IE_FMT_F32, {{0, 0, 4, 1, IE_FIELD_COPY}}},
+    [IE_L_F16X16] = {1, 32, 0, IE_FMT_F16, {{0, 0, 2, 1, IE_FIELD_COPY}}},
+    [IE_L_BF16X16] = {1, 32, 0, IE_FMT_BF16, {{0, 0, 2, 1, IE_FIELD_COPY}}},
+    [IE_L_Q4_0X16] = {32, 288, 0, IE_FMT_Q4_0, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 4, 4, IE_FIELD_COPY}}},
+    [IE_L_Q5_0X16] = {32, 352, 0, IE_FMT_Q5_0, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 4, 1, IE_FIELD_SPREAD}, {6, 96, 4, 4, IE_FIELD_COPY}}},
+    [IE_L_Q5_1X16] = {32, 384, 0, IE_FMT_Q5_1, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 2, 1, IE_FIELD_COPY}, {4, 64, 4, 1, IE_FIELD_SPREAD}, {8, 128, 4, 4, IE_FIELD_COPY}}},
+    [IE_L_Q4_KX16] = {256, 2304, 0, IE_FMT_Q4_K, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 2, 1, IE_FIELD_COPY}, {4, 64, 4, 3, IE_FIELD_COPY}, {16, 256, 4, 32, IE_FIELD_COPY}}},
+    [IE_L_Q5_KX16] = {256, 2816, 0, IE_FMT_Q5_K, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 2, 1, IE_FIELD_COPY}, {4, 64, 4, 3, IE_FIELD_COPY}, {16, 256, 4, 8, IE_FIELD_COPY}, {48, 768, 4, 32, IE_FIELD_COPY}}},
+    [IE_L_Q6_KX16] = {256, 3360, 0, IE_FMT_Q6_K, {{208, 0, 2, 1, IE_FIELD_COPY}, {192, 32, 1, 16, IE_FIELD_COPY}, {128, 288, 4, 16, IE_FIELD_COPY}, {0, 1312, 4, 32, IE_FIELD_COPY}}},
+    [IE_L_IQ4_NLX16] = {32, 288, 0, IE_FMT_IQ4_NL, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 4, 4, IE_FIELD_COPY}}},
+    [IE_L_MXFP4X16] = {32, 272, 0, IE_FMT_MXFP4, {{0, 0, 1, 1, IE_FIELD_COPY}, {1, 16, 4, 4, IE_FIELD_COPY}}},
+    [IE_L_IQ4_XSX16] = {256, 2176, 0, IE_FMT_IQ4_XS, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 2, 1, IE_FIELD_COPY}, {4, 64, 4, 1, IE_FIELD_COPY}, {8, 128, 4, 32, IE_FIELD_COPY}}},
+    [IE_L_Q2_KX16] = {256, 1344, 0, IE_FMT_Q2_K, {{80, 0, 2, 1, IE_FIELD_COPY}, {82, 32, 2, 1, IE_FIELD_COPY}, {0, 64, 4, 4, IE_FIELD_COPY}, {16, 320, 4, 16, IE_FIELD_COPY}}},
+    [IE_L_Q3_KX16] = {256, 1760, 0, IE_FMT_Q3_K, {{108, 0, 2, 1, IE_FIELD_COPY}, {96, 32, 4, 3, IE_FIELD_COPY}, {0, 224, 4, 8, IE_FIELD_COPY}, {32, 736, 4, 16, IE_FIELD_COPY}}},
+    [IE_L_IQ2_XXSX16] = {256, 1056, 1, IE_FMT_IQ2_XXS, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 4, 8, IE_FIELD_COPY}, {34, 544, 1, 32, IE_FIELD_NIBBLES}}},
+    [IE_L_IQ2_XSX16] = {256, 1184, 1, IE_FMT_IQ2_XS, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 4, 8, IE_FIELD_COPY}, {34, 544, 1, 32, IE_FIELD_NIBBLES}, {66, 1056, 4, 1, IE_FIELD_COPY}, {70, 1120, 1, 4, IE_FIELD_PAIRS}}},
+    [IE_L_IQ2_SX16] = {256, 1312, 1, IE_FMT_IQ2_S, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 4, 8, IE_FIELD_COPY}, {34, 544, 1, 32, IE_FIELD_NIBBLES}, {66, 1056, 4, 2, IE_FIELD_COPY}, {74, 1184, 1, 8, IE_FIELD_PAIRS}}},
+    [IE_L_IQ3_XXSX16] = {256, 1568, 1, IE_FMT_IQ3_XXS, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 4, 16, IE_FIELD_COPY}, {66, 1056, 1, 32, IE_FIELD_NIBBLES}}},
+    [IE_L_IQ3_SX16] = {256, 1760, 1, IE_FMT_IQ3_S, {{0, 0, 2, 1, IE_FIELD_COPY}, {2, 32, 4, 16, IE_FIELD_COPY}, {66, 1056, 1, 32, IE_FIELD_NIBBLES}, {98, 1568, 4, 1, IE_FIELD_COPY}, {102, 1632, 1, 8, IE_FIELD_PAIRS}}},
 };
 
 #endif

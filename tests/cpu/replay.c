@@ -102,7 +102,7 @@ static void call(const recorded *c, ie_pool *pool, int isa)
         ie_vocab_passes(isa, (const float *)(const void *)at[0], (int32_t)n[0], limits[0], limits[1], (float *)(void *)at[2],
                         (double *)(void *)at[3]);
     } else { /* file rows, layout */
-        if (ie_repack(pool, (int)n[0], at[0], at[1], n[1], n[2]) != 0)
+        if (ie_repack(pool, (int)n[0], at[0], at[1], n[1], n[2]) < 0)
             fail("a matrix was refused");
     }
 }

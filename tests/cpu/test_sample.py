@@ -483,3 +483,18 @@ def test_calls_that_make_no_sense_are_refused() -> None:
     params.steps[0] = len(SAMPLERS)
     args = (params, ffi.NULL, 0, 1, 0, native.pointer(work, "void *"), work.nbytes, token)
     assert library.ie_sample(native.pointer(row, "float *"), 8, *args) == library.IE_SAMPLE_ARGS
+
+
+def test_a_window_longer_than_any_text_takes_no_memory() -> None:
+    """Buffers grow with the history that there is; the tokens are those of a window as long as the text."""
+    row = np.random.default_rng(3).standard_normal(40).astype(np.float32)
+    history = [int(t) for t in np.random.default_rng(4).integers(0, 40, 50_000)]
+    for options in ({"repeat_penalty": 1.3}, {"dry_multiplier": 1.0}):
+        name = "repeat_last_n" if "repeat_penalty" in options else "dry_penalty_last_n"
+        for window in (40_000, 2**31 - 1, -1):
+            sampler = Sampler(SamplerParams(temp=0.9, seed=1, **options, **{name: window}), 40)
+            assert sampler._work.nbytes < 1 << 22
+            seen = history[-40_000:] if window == 40_000 else history
+            exact = Sampler(SamplerParams(temp=0.9, seed=1, **options, **{name: len(seen)}), 40)
+            for n in (3, 20_000, 50_000):
+                assert sampler.sample(row, n, history, n) == exact.sample(row, n, history, n)

@@ -374,3 +374,35 @@ def test_other_vocabularies_and_too_few_predictions_are_refused(tmp_path: Path) 
     with pytest.raises(ResourceError, match="90 predictions to compare"):
         compare(tmp_path, FakeModel(), FakeModel(), n=256, limit=6)
     assert compare(tmp_path, FakeModel(), FakeModel(), n=256, limit=7).count == 105
+
+
+# ---- numbers at the end of what there is ----
+
+
+def test_a_perplexity_beyond_float64_is_infinite() -> None:
+    model = FakeModel(spread=2000.0)
+    (*_, found) = ppl.perplexity(model, text(64), ppl.disjoint(64, 32, None, None))
+    assert found.losses.mean > 710 and found.value == math.inf and found.error == math.inf
+    one = ppl.Perplexity()
+    one.losses.add(np.array([800.0]))
+    assert one.value == math.inf and one.error == 0.0
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_masked_token_that_comes_makes_the_perplexity_infinite() -> None:
+    model = FakeModel()
+    model.table[:, 7] = -np.inf
+    ids = [7 if i % 9 == 0 else t for i, t in enumerate(text(64))]
+    for found in ppl.perplexity(model, ids, ppl.disjoint(64, 32, None, None)):
+        assert found.value == math.inf and found.error == math.inf and found.losses.mean == math.inf
+    unseen = [t if t != 7 else 8 for t in ids]
+    (*_, found) = ppl.perplexity(model, unseen, ppl.disjoint(64, 32, None, None))
+    assert math.isfinite(found.value)
+
+
+@pytest.mark.filterwarnings("error")
+def test_logits_as_far_apart_as_float32_allows() -> None:
+    model = FakeModel()
+    model.table = np.where(model.table > 0, np.float32(3.4e38), np.float32(-3.4e38))
+    (*_, found) = ppl.perplexity(model, text(64), ppl.disjoint(64, 32, None, None))
+    assert found.value == math.inf
