@@ -30,11 +30,11 @@ def cache_dir() -> Path:
     return _expand("~/.cache/ie")
 
 
-def _expand(text: str) -> Path:
+def _expand(text: str, advice: str = "Set IE_CACHE to a folder that can be written") -> Path:
     try:
         return Path(text).expanduser()
     except RuntimeError as error:
-        raise ResourceError(f"{text}: {error}. Set IE_CACHE to a folder that can be written") from error
+        raise ResourceError(f"{text}: there is no such home directory. {advice}") from error
 
 
 def history_file() -> Path:
@@ -53,9 +53,9 @@ def library_dir() -> Path:
 
 
 def log_file() -> Path | None:
-    """The file that IE_LOG names: diagnostics are appended to it. None when unset or empty."""
+    """The file that IE_LOG names: diagnostics are appended to it. None when unset or empty. ResourceError."""
     named = os.environ.get("IE_LOG")
-    return _expand(named) if named else None
+    return _expand(named, "Set IE_LOG to a file that can be written") if named else None
 
 
 def open_regular(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int:
