@@ -24,20 +24,27 @@ _PIECE = 1 << 20  # read at a time: asked for all at once, Python sets aside wha
 
 def read_bytes(name: str, limit: int = MAX_TEXT_BYTES) -> bytes:
     """The bytes of a file; `-` is the standard input. OptionError when there are more than `limit`, OSError."""
-    if name != "-":
-        with Path(name).open("rb") as file:
-            data = _read(file, limit)
-    elif sys.stdin is None:
-        raise OptionError("the standard input is closed: name a file with -f")
-    else:
-        data = _read(sys.stdin.buffer, limit)
+    data = read_at_most(name, limit, "name a file with -f")
     if len(data) > limit:
         raise OptionError(f"{'the standard input' if name == '-' else name}: longer than {limit:,} bytes")
     return data
 
 
+def read_at_most(name: str, limit: int, advice: str) -> bytes:
+    """All that is there, but little more than `limit` bytes. OptionError with `advice` where the standard input is
+    closed, OSError with a name."""
+    if name == "-" and sys.stdin is None:
+        raise OptionError(f"the standard input is closed: {advice}")
+    try:
+        if name == "-":
+            return _read(sys.stdin.buffer, limit)
+        with Path(name).open("rb") as file:
+            return _read(file, limit)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, "the standard input" if name == "-" else name) from error
+
+
 def _read(file: BinaryIO, limit: int) -> bytes:
-    """All that is there, but little more than `limit` bytes."""
     data = bytearray()
     while len(data) <= limit and (piece := file.read(_PIECE)):
         data += piece
