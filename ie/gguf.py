@@ -10,12 +10,10 @@ smallest record. Arrays and tensors stay views of the mapping: opening touches t
 Versions 2 and 3, little-endian. Gaps between tensors and any order of them are accepted, overlaps are not.
 """
 
-import difflib
 import math
 import mmap
 import os
 import re
-import stat
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -28,6 +26,8 @@ import numpy.typing as npt
 
 from ie.errors import FormatError, GgufError
 from ie.formats import Format, get_format
+from ie.mapped import map_file
+from ie.mapped import show as _show
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -183,8 +183,8 @@ class _Part:
         self.alignment = DEFAULT_ALIGNMENT
         self.records: dict[str, _Record] = {}
         self.tensors: list[TensorInfo] = []
-        mapping, self.size = _map_file(path)
-        self._mapping: mmap.mmap | None = mapping
+        self._mapping: mmap.mmap | None
+        self._mapping, self.size, self._unwatch = map_file(path)
 
     def buffer(self) -> mmap.mmap:
         """The mapping. GgufError after ``close``."""
@@ -200,6 +200,7 @@ class _Part:
             except BufferError:
                 # views are still held: the mapping goes when the last of them does
                 return
+            self._unwatch()
 
 
 class _Cursor:
@@ -412,12 +413,6 @@ class GgufFile:
                 key, record, f"at least {lo}" if hi is None else f"at most {hi}" if lo is None else f"{lo} to {hi}"
             )
         return value
-
-
-def _show(text: str, limit: int = 100) -> str:
-    """Text from a file, fit for a one-line message."""
-    clean = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return clean if len(clean) <= limit else clean[:limit] + "…"
 
 
 # --- one part ---------------------------------------------------------------------------------------------------
@@ -664,6 +659,16 @@ def _open_other_parts(first: _Part, parts: list[_Part]) -> None:
         )
 
 
+def part_paths(path: str) -> list[str]:
+    """The paths of all parts of the model of which `path` is one, by its name; of a model in one file, that."""
+    folder, name = os.path.split(path)
+    match = _PART_NAME.match(name)
+    if not match:
+        return [path] if path else []
+    count = int(match["count"])
+    return [os.path.join(folder, f"{match['prefix']}-{i:05d}-of-{match['count']}.gguf") for i in range(1, count + 1)]
+
+
 def _part_paths(first: _Part, count: int) -> list[str]:
     """The paths of all parts, from the path of the first."""
     folder, name = os.path.split(first.path)
@@ -704,54 +709,6 @@ def _refuse_other_kinds(part: _Part) -> None:
                 f"{part.shown}: key {key} (byte offset {record.offset}) is {record.value}: this is "
                 f"{_OTHER_KINDS[record.value]}. Give the model's own file"
             )
-
-
-def _map_file(path: str) -> tuple[mmap.mmap, int]:
-    """The mapping of a regular, non-empty file and its size."""
-    shown = _show(path, limit=4096)
-    try:
-        mode = os.stat(path).st_mode
-        if stat.S_ISDIR(mode):
-            raise GgufError(f"{shown}: this is a directory: expected a .gguf file{_listing(path)}")
-        if not stat.S_ISREG(mode):
-            raise GgufError(f"{shown}: this is a pipe, socket or device: expected a regular file, which can be mapped")
-        # should the path have become a pipe since, opening it must not wait for a writer
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except FileNotFoundError:
-        raise GgufError(f"{shown}: no such file{_near_name(path)}") from None
-    except PermissionError:
-        raise GgufError(f"{shown}: it may not be read by this user: see ls -l, and chmod or chown it") from None
-    except (OSError, ValueError) as error:
-        raise GgufError(f"{shown}: it cannot be opened: {getattr(error, 'strerror', None) or error}") from None
-    try:
-        size = os.fstat(descriptor).st_size
-        if size == 0:
-            raise GgufError(f"{shown}: the file is empty: expected a GGUF model. Did its download begin?")
-        return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ), size
-    except (OSError, ValueError) as error:
-        raise GgufError(f"{shown}: it cannot be mapped: {getattr(error, 'strerror', None) or error}") from None
-    finally:
-        os.close(descriptor)
-
-
-def _model_names(folder: str) -> list[str]:
-    try:
-        return sorted(name for name in os.listdir(folder) if name.endswith(".gguf"))
-    except OSError:
-        return []
-
-
-def _listing(folder: str) -> str:
-    names = _model_names(folder)
-    if not names:
-        return ". There is none in it"
-    return ". In it: " + ", ".join(_show(name) for name in names[:5]) + (" …" if len(names) > 5 else "")
-
-
-def _near_name(path: str) -> str:
-    folder, name = os.path.split(path)
-    near = difflib.get_close_matches(name, _model_names(folder or "."), 1)
-    return f". Did you mean {_show(os.path.join(folder, near[0]), 4096)}?" if near else ""
 
 
 # first bytes, what such a file is

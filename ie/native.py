@@ -7,7 +7,10 @@ kernels_c/host. Does not own: what is computed with it (see `devices.cpu`).
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +39,48 @@ def lib() -> tuple[Any, Any]:
         ) from error
 
 
-def on_lost_pages(message: str) -> None:
-    """Should a mapped file be shortened by somebody while it is read: print this line and end with status 1."""
-    lib()[1].ie_on_lost_pages(message.encode() + b"\n")
+# ---- mapped files that lose their pages ----
+
+_lost: tuple[Any, str] | None = None  # the functions of lost.c and how their line begins; None: nobody asked for them
+
+
+def on_lost_pages(beginning: str) -> None:
+    """From now on a mapped file that is shortened while it is read ends the process with one line and status 1.
+
+    The line is `beginning`, then the file and what happened. This takes SIGBUS for the whole process, so a program asks
+    for it and a library does not. Where the kernels are not built nothing is changed."""
+    global _lost
+    # Not through cffi, whose parser takes longer than a command that needs no kernels. PyDLL keeps other threads out.
+    try:
+        library = ctypes.PyDLL(str(LIB_DIR / "libie_cpu.so"))
+        for name in ("ie_watch_pages", "ie_watch_unfinished"):
+            getattr(library, name).restype = ctypes.c_void_p
+    except (OSError, AttributeError):
+        return
+    library.ie_on_lost_pages()
+    _lost = library, beginning
+
+
+def watch_pages(address: int, nbytes: int, shown: str) -> Callable[[], None]:
+    """To be called for each file that is mapped; `shown` is its name, as a message may show it. Call what is returned
+    before the pages are unmapped. Does nothing before on_lost_pages()."""
+    if _lost is None:
+        return lambda: None
+    library, beginning = _lost
+    line = f"{beginning}{shown}: the file became shorter while it was in use, or its disk failed\n"
+    return _entry(library.ie_watch_pages(
+        ctypes.c_uint64(address), ctypes.c_int64(nbytes), line.encode("utf-8", "backslashreplace")))  # fmt: skip
+
+
+def watch_unfinished(path: str | os.PathLike[str]) -> Callable[[], None]:
+    """The same for a file that is to be removed when the process ends in that way."""
+    return (lambda: None) if _lost is None else _entry(_lost[0].ie_watch_unfinished(os.fsencode(path)))
+
+
+def _entry(entry: int | None) -> Callable[[], None]:
+    assert _lost is not None
+    library = _lost[0]
+    return lambda: library.ie_unwatch(ctypes.c_void_p(entry))
 
 
 def pointer(array: np.ndarray, ctype: str) -> Any:

@@ -285,6 +285,11 @@ class Options:
         True, "--display-prompt", kind="bool", group="output", off_flags=("--no-display-prompt",),
         help="print the prompt before its continuation; a conversation never does",
     )  # fmt: skip
+    raw: bool = _option(
+        False, "--raw", kind="bool", group="output",
+        help="at a terminal, write the text as it is, escape sequences too. Otherwise control characters in it are"
+        " shown, as \\x1b; what goes to a file or a pipe is never changed",
+    )  # fmt: skip
     print_ids: bool = _option(
         False, "--print-ids", kind="bool", group="output",
         help="print token ids, one a line, instead of text",

@@ -1,12 +1,15 @@
 """Where things lie outside the program, and what the environment may say about it.
 
 Owns: the two environment variables that exist, IE_CACHE and IE_LOG, and the paths that follow from them. It is
-the only module that reads the environment. It creates nothing on import and decides nothing about behaviour.
+the only module that reads the environment. It creates nothing on import and decides nothing about behaviour. Also how
+a file is opened that must be a regular one.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from pathlib import Path
 
 from .errors import ResourceError
@@ -27,11 +30,16 @@ def cache_dir() -> Path:
     return _expand("~/.cache/ie")
 
 
-def _expand(text: str) -> Path:
+def _expand(text: str, advice: str = "Set IE_CACHE to a folder that can be written") -> Path:
     try:
         return Path(text).expanduser()
     except RuntimeError as error:
-        raise ResourceError(f"{text}: {error}. Set IE_CACHE to a folder that can be written") from error
+        raise ResourceError(f"{text}: there is no such home directory. {advice}") from error
+
+
+def history_file() -> Path:
+    """The messages of earlier conversations, for the line editor. ResourceError as cache_dir()."""
+    return cache_dir() / "history"
 
 
 def models_dir() -> Path:
@@ -45,6 +53,28 @@ def library_dir() -> Path:
 
 
 def log_file() -> Path | None:
-    """The file that IE_LOG names: diagnostics are appended to it. None when unset or empty."""
+    """The file that IE_LOG names: diagnostics are appended to it. None when unset or empty. ResourceError."""
     named = os.environ.get("IE_LOG")
-    return _expand(named) if named else None
+    return _expand(named, "Set IE_LOG to a file that can be written") if named else None
+
+
+def open_regular(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int:
+    """A descriptor of a regular file, opened with os.O_... `flags`, with O_CREAT made if it is not there. Never waits.
+
+    OSError, named after `path`, for whatever else it is: opening a pipe waits for its other end, and opening some
+    devices does something.
+    """
+    refusal = OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise refusal
+    except FileNotFoundError:
+        if not flags & os.O_CREAT:
+            raise
+    except ValueError as error:
+        raise OSError(errno.EINVAL, "not a file name", os.fspath(path)) from error
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, mode)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # it was exchanged meanwhile
+        os.close(descriptor)
+        raise refusal
+    return descriptor

@@ -23,6 +23,7 @@ from typing import BinaryIO
 import numpy as np
 
 from .errors import FormatError
+from .paths import open_regular
 
 MAGIC = b"_logits_"
 RANGE = np.float32(16.0)  # nats between the largest logit and the floor
@@ -102,7 +103,7 @@ class Reader:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
-        self._file = open(self.path, "rb")
+        self._file = open(open_regular(self.path, os.O_RDONLY), "rb")
         try:
             self.shape = self._read_shape()
             self.tokens = self._read_tokens()

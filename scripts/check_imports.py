@@ -25,6 +25,7 @@ ORDER = [
     "native",
     "iq_grids",
     "formats",
+    "mapped",
     "gguf",
     "compare",
     "tokenizer",

@@ -25,6 +25,13 @@ ENVIRONMENT = re.compile(r"\bos\.environ\b|\bgetenv\b|\bos\.putenv\b")
 # The environment is read in one module. Tests and scripts set it for the processes that they start.
 ENVIRONMENT_MODULE = "ie/paths.py"
 ENVIRONMENT_SCOPE = ("ie/", "kernels_c/", "core_laws/")
+# Text leaves the process in one module, where it is made safe for a terminal; entry.py has nothing else at hand yet.
+WRITING_MODULES = ("ie/cli/console.py", "ie/cli/entry.py")
+WRITING_SCOPE = ("ie/", "kernels_c/host/")
+STREAMS = {"stdout", "stderr", "__stdout__", "__stderr__"}
+# lost.c says one line when nothing else works any more.
+WRITING_C = re.compile(r"\b(?:v?d?f?printf|perror|f?puts|fwrite|putchar)\s*\(|\bstd(?:out|err)\b|STD(?:OUT|ERR)_FILENO")
+WRITING_C_FILES = {"kernels_c/host/lost.c"}
 # The design says where things will stand; its paths and flags exist when the part that needs them does.
 FORWARD_LOOKING = {"docs/design.md"}
 # Flags of other programs that documents mention.
@@ -74,6 +81,34 @@ def check_source(name: str, text: str) -> Iterator[str]:
             yield f"{name}:{number}: unfinished work: {line.strip()[:80]}"
         if name.startswith(ENVIRONMENT_SCOPE) and name != ENVIRONMENT_MODULE and ENVIRONMENT.search(line):
             yield f"{name}:{number}: reads the environment, which only {ENVIRONMENT_MODULE} may"
+    yield from writes(name, text)
+
+
+def writes(name: str, text: str) -> Iterator[str]:
+    """Places that write to stdout or stderr by themselves, as far as names tell."""
+    if not name.startswith(WRITING_SCOPE) or name in WRITING_MODULES:
+        return
+    found: list[tuple[int, str]] = []
+    if name.endswith(".py"):
+        for node in ast.walk(ast.parse(text, name)):
+            match node:
+                case ast.Call(func=ast.Name(id="print")):
+                    found.append((node.lineno, "print()"))
+                case ast.Attribute(value=ast.Name(id="sys"), attr=attr) if attr in STREAMS:
+                    found.append((node.lineno, f"sys.{attr}"))
+                case ast.ImportFrom(module="sys", names=names) if STREAMS & {alias.name for alias in names}:
+                    found.append((node.lineno, "an import of a stream"))
+                case ast.Call(
+                    func=ast.Attribute(value=ast.Name(id="os"), attr="write"), args=[ast.Constant(value=1 | 2), *_]
+                ):
+                    found.append((node.lineno, "os.write()"))
+                case ast.Attribute(value=ast.Name(id="traceback"), attr=attr) if attr.startswith("print_"):
+                    found.append((node.lineno, f"traceback.{attr}"))
+    elif name not in WRITING_C_FILES:
+        code = re.sub(r"/\*.*?\*/", lambda comment: "\n" * comment[0].count("\n"), text, flags=re.DOTALL)
+        found = [(n, m[0]) for n, line in enumerate(code.splitlines(), 1) for m in WRITING_C.finditer(line)]
+    for number, what in found:
+        yield f"{name}:{number}: {what}: only {WRITING_MODULES[0]} writes to stdout and stderr"
 
 
 def code_spans(text: str) -> Iterator[tuple[int, str]]:

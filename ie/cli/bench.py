@@ -10,11 +10,13 @@ import csv
 import dataclasses
 import io
 import json
+import re
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
 from .. import __version__, options
@@ -25,8 +27,9 @@ from ..machine import this_machine
 from ..options import Options
 from . import console as console_module
 from . import drafting
-from .console import OK, Console
+from .console import OK, ClosedOutput, Console, OutputError
 from .session import Loader
+from .visible import one_line
 
 COMMAND = "ie-bench"
 BACKENDS = {"cpu": "CPU"}
@@ -48,12 +51,10 @@ def _main(console: Console, chosen: Options, loader: Loader | None) -> int:
     if chosen.draft != "0" and chosen.bench_pair:
         raise OptionError("--draft is for tests that only generate (-n): leave out -pg")
     model = describe(chosen.model)
-    printer = PRINTERS[chosen.output](console.text, chosen)
-    printer.begin()
-    for threads in chosen.bench_threads:
-        for result in _results(console, chosen, tests, threads, model, loader or _default_loader()):
-            printer.add(result)
-    printer.end()
+    with PRINTERS[chosen.output](console.text, chosen) as printer:
+        for threads in chosen.bench_threads:
+            for result in _results(console, chosen, tests, threads, model, loader or _default_loader()):
+                printer.print(result)
     return OK
 
 
@@ -88,7 +89,7 @@ def describe(path: str) -> ModelFacts:
             params += elements
             by_format[tensor.format.name] = by_format.get(tensor.format.name, 0) + tensor.nbytes
         common = max(by_format, key=lambda name: by_format[name], default="")
-        arch = gguf.get("general.architecture", "?")
+        arch = one_line(str(gguf.get("general.architecture", "?")))
         return ModelFacts(path, f"{arch} {_short(params)} {common}".strip(), sum(by_format.values()), params)
 
 
@@ -221,20 +222,33 @@ Write = Callable[[str], None]
 
 
 class _Printer:
-    """Results are printed as they come."""
+    """Results are printed as they come. Before the first nothing is, and after an error those so far are complete."""
 
     def __init__(self, write: Write, chosen: Options) -> None:
         self.write, self.chosen, self.count = write, chosen, 0
+
+    def print(self, result: Result) -> None:
+        """Prints a result."""
+        if not self.count:
+            self.begin()
+        self.add(result)
+        self.count += 1
 
     def begin(self) -> None:
         """Before the first result."""
 
     def add(self, result: Result) -> None:
-        """Print a result."""
-        self.count += 1
+        """A result."""
 
     def end(self) -> None:
         """After the last result."""
+
+    def __enter__(self) -> _Printer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        if self.count and not isinstance(value, ClosedOutput | OutputError):
+            self.end()
 
 
 class Markdown(_Printer):
@@ -282,6 +296,16 @@ def _accepted(samples: Samples) -> str:
     return f"{100 * drafts.accepted / drafts.proposed:.0f} %" if drafts and drafts.proposed else "–"
 
 
+_TO_ESCAPE = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def _json(result: Result, indent: int | None = None) -> str:
+    """An object. Names of files may hold anything: what a terminal obeys and what is not UTF-8 is escaped in JSON's own
+    way."""
+    text = json.dumps(result.fields(), indent=indent, ensure_ascii=False)
+    return _TO_ESCAPE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 class Json(_Printer):
     """A list of objects."""
 
@@ -289,9 +313,8 @@ class Json(_Printer):
         self.write("[")
 
     def add(self, result: Result) -> None:
-        text = json.dumps(result.fields(), indent=2, ensure_ascii=False)
-        self.write(("," if self.count else "") + "\n" + "\n".join("  " + line for line in text.splitlines()))
-        super().add(result)
+        text = _json(result, indent=2)
+        self.write(("," if self.count else "") + "\n" + "\n".join("  " + line for line in text.split("\n")))
 
     def end(self) -> None:
         self.write("\n]\n")
@@ -301,7 +324,7 @@ class JsonLines(_Printer):
     """An object a line."""
 
     def add(self, result: Result) -> None:
-        self.write(json.dumps(result.fields(), ensure_ascii=False) + "\n")
+        self.write(_json(result) + "\n")
 
 
 class Csv(_Printer):
@@ -315,7 +338,6 @@ class Csv(_Printer):
             writer.writerow(row)
         writer.writerow(row.values())
         self.write(text.getvalue())
-        super().add(result)
 
 
 PRINTERS: dict[str, type[_Printer]] = {"md": Markdown, "json": Json, "jsonl": JsonLines, "csv": Csv}

@@ -6,17 +6,20 @@ function that it is given, so that tests need no terminal.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import termios
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .. import paths
 from ..errors import IeError, OptionError, TokenizerError
 from ..options import Options
+from . import ends
 from .answer import Answer, answer, check_length
-from .console import Console
+from .console import Console, OutputError, describe, err_stream
 from .dump import AtomicFile
+from .inputs import check_outputs
 from .session import Session
 from .summary import Timing, enough, summary
 
@@ -85,7 +88,8 @@ class Conversation:
         return result
 
     def save(self, path: str) -> None:
-        """Writes the conversation as Markdown."""
+        """Writes the conversation as Markdown. OptionError for a file in use or none, ResourceError, OSError."""
+        check_outputs({"/save": path}, self._chosen)
         text = "".join(f"## {m['role']}\n\n{m['content'].strip()}\n\n" for m in self.messages)
         with AtomicFile(path) as target:
             target.file.write(text.encode("utf-8", "surrogateescape"))
@@ -148,9 +152,10 @@ def talk(conversation: Conversation, console: Console, read_line: ReadLine) -> N
             conversation.say(text)
             console.end_answer()
         except KeyboardInterrupt:
-            console.end_answer()
+            with contextlib.suppress(OutputError):
+                console.end_answer()
         except (IeError, OSError) as error:
-            console.error(str(error))
+            console.error(describe(error))
 
 
 def _command(conversation: Conversation, console: Console, text: str) -> bool:
@@ -183,39 +188,68 @@ def _command(conversation: Conversation, console: Console, text: str) -> bool:
     return True
 
 
-def plain_reader(prompt: str) -> str:
-    """A line from a terminal that only knows letters (TERM=dumb): no escape sequences, no history."""
-    if sys.stderr is not None:
-        sys.stderr.write(prompt)
-        sys.stderr.flush()
-    line = sys.stdin.buffer.readline()
-    if not line:
-        raise EOFError
-    return line.decode("utf-8", "replace").rstrip("\r\n")
+def plain_reader(console: Console) -> ReadLine:
+    """Lines from a terminal that only knows letters (TERM=dumb): no escape sequences, no history."""
+
+    def read(prompt: str) -> str:
+        console.prompt(prompt)
+        line = sys.stdin.buffer.readline()
+        if not line:
+            raise EOFError
+        return line.decode("utf-8", "replace").rstrip("\r\n")
+
+    return read
 
 
 def terminal_reader(console: Console) -> ReadLine:
     """Lines from the terminal, edited, with a history that is kept in the cache folder where that can be written."""
     from prompt_toolkit import PromptSession
-    from prompt_toolkit.history import FileHistory, History, InMemoryHistory
     from prompt_toolkit.output import create_output
     from prompt_toolkit.output.vt100 import Vt100_Output
     from prompt_toolkit.utils import is_dumb_terminal
 
-    if is_dumb_terminal():
-        return plain_reader
-    history: History = InMemoryHistory()
-    path = paths.cache_dir() / "history"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Messages are nobody else's business.
-        os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))
-        history = FileHistory(str(path))
-    except OSError as error:
-        console.note(f"{path}: {error.strerror}: the history is not kept")
+    from .history import open_history
+
+    if is_dumb_terminal() or not console.err_is_terminal:
+        return plain_reader(console)
+    history, failure = open_history()
+    if failure:
+        console.note(f"{failure}: the history is not kept")
     # The prompt goes to stderr: stdout carries the answers alone, also when it is redirected.
-    output = create_output(stdout=sys.stderr)
+    output = create_output(stdout=err_stream())
     if isinstance(output, Vt100_Output):
         output.enable_cpr = False  # a line needs no cursor position, and a terminal that gives none is warned of
     session: PromptSession[str] = PromptSession(history=history, output=output)
-    return session.prompt
+    told = False
+
+    def read(prompt: str) -> str:
+        nonlocal told
+        with ends.during(_terminal_as_it_is()):
+            # Without a handler of its own: that one prints a traceback and waits for a key.
+            line = session.prompt(prompt, set_exception_handler=False)
+        failed = getattr(history, "failure", "")
+        if failed and not told:
+            told = True
+            console.line(f"note: {failed}: the history is not kept")
+        # Bytes that are not UTF-8 come as halves of surrogate pairs.
+        return line.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+    return read
+
+
+_MODES_OFF = b"\x1b[?2004l\x1b[?25h\x1b[0m\r\n"  # bracketed paste, hidden cursor, colours
+
+
+def _terminal_as_it_is() -> Callable[[], None]:
+    """What gives the terminal its present modes back."""
+    try:
+        terminal = sys.stdin.fileno()
+        modes = termios.tcgetattr(terminal)
+    except (OSError, ValueError, termios.error):
+        return lambda: None
+
+    def restore() -> None:
+        termios.tcsetattr(terminal, termios.TCSANOW, modes)
+        os.write(err_stream().fileno(), _MODES_OFF)
+
+    return restore

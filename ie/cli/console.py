@@ -1,22 +1,31 @@
-"""stdout, stderr and exit statuses, the same for every command.
+"""stdout, stderr, the log and exit statuses, the same for every command.
 
-Owns: how text leaves the process and how a failure becomes one line and a status. Does not own any wording of
-results. stdout carries the result alone, stderr everything else; both are flushed at once.
+Owns: how text leaves the process and how a failure becomes one line and a status. No other module of the package writes
+to the two streams: what libraries say (logging, warnings) passes through here too. Does not own any wording of results.
+stdout carries the result alone, stderr everything else; both are written at once. Lines of stderr and of the log
+are escaped; the result is where it goes to a terminal (see `visible`), and stays as it is anywhere else.
 
 Statuses: 0 done, also when the reader of stdout left early; 1 error; 130 after Ctrl-C.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
+import select
 import sys
+import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TextIO
 
-from .. import __version__, options, paths
+from .. import __version__, native, options, paths
 from ..errors import IeError
 from ..options import Options
+from .visible import Visible, one_line
 
 OK, FAILED, INTERRUPTED = 0, 1, 130
 
@@ -30,11 +39,14 @@ class OutputError(IeError):
 
 
 class Console:
-    """The two output streams of one run of a command."""
+    """The two output streams of one run of a command. `words`: its command line, whose files are never logged to."""
 
-    def __init__(self, command: str, verbose: bool = False) -> None:
+    def __init__(self, command: str, verbose: bool = False, words: Sequence[str] = ()) -> None:
         self.command = command
         self.verbose = verbose
+        self.raw = False  # bytes stay as they are at a terminal too
+        self._words = words
+        self._visible = Visible()
         self._at_line_start = True
         self._log_failed = False
 
@@ -44,28 +56,33 @@ class Console:
 
     @property
     def err_is_terminal(self) -> bool:
-        return sys.stderr is not None and sys.stderr.isatty()
+        return err_is_terminal()
 
     def text(self, piece: str | bytes) -> None:
         """Result to stdout, at once, as UTF-8 whatever the locale. ClosedOutput, OutputError."""
-        if not piece:
-            return
         data = piece.encode("utf-8", "surrogateescape") if isinstance(piece, str) else piece
-        if sys.stdout is None:
+        if data and sys.stdout is None:
             raise OutputError("stdout is closed: there is nowhere to print the result")
+        if data and not self.raw and self.out_is_terminal:
+            data = self._visible.push(data)
+        self._out(data)
+
+    def _out(self, data: bytes) -> None:
+        if not data:
+            return
         try:
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
+            _write(sys.stdout, data)
         except BrokenPipeError as error:
-            self._abandon_stdout()
+            self._at_line_start = True
             raise ClosedOutput from error
         except OSError as error:
-            self._abandon_stdout()
+            self._at_line_start = True
             raise OutputError(f"cannot write to stdout: {error.strerror}") from error
         self._at_line_start = data.endswith(b"\n")
 
     def end_text(self) -> None:
         """Moves to a new line where stderr would stick to the text: on a terminal, and where both are one file."""
+        self._out(self._visible.flush())
         if self._at_line_start:
             return
         if self.out_is_terminal:
@@ -76,8 +93,13 @@ class Console:
 
     def end_answer(self) -> None:
         """Moves to a new line on stdout, wherever that leads: another answer follows in a conversation."""
+        self._out(self._visible.flush())
         if not self._at_line_start:
             self.text("\n")
+
+    def prompt(self, text: str) -> None:
+        """What asks for a line, to stderr, without a new line."""
+        self._err(text)
 
     def line(self, message: str) -> None:
         """One line to stderr. A stderr that cannot be written is not a reason to fail."""
@@ -95,24 +117,43 @@ class Console:
         self.log(message)
 
     def log(self, message: str) -> None:
-        """Appends to the file named by IE_LOG, if there is one; that it cannot be written is said once."""
-        path = paths.log_file()
-        if path is None:
-            return
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+        """Appends a line to the file named by IE_LOG, if there is one; that it cannot be written is said once."""
         try:
-            with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(f"{stamp} {self.command}[{os.getpid()}] {message}\n")
-        except OSError as error:  # diagnostics must never be the reason of a failure
+            path = paths.log_file()
+            if path is None:
+                return
+            stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+            entry = f"{stamp} {self.command}[{os.getpid()}] {one_line(message)}\n"
+            with open(paths.open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab", buffering=0) as file:
+                if _is_one_of(file.fileno(), self._words):
+                    raise OSError(None, "this file is named on the command line", str(path))
+                file.write(entry.encode("utf-8", "backslashreplace"))
+        except (OSError, IeError) as error:  # diagnostics must never be the reason of a failure
             if not self._log_failed:
                 self._log_failed = True
-                self.line(f"note: IE_LOG={path}: {error.strerror}: nothing is logged")
+                self.line_apart_quietly(f"note: IE_LOG: {describe(error)}: nothing is logged")
+
+    def library(self, message: str) -> None:
+        """A message of a library, with the name of the command."""
+        self.line_apart_quietly(f"{self.command}: {message}")
+        self.log(message)
 
     def error(self, message: str) -> None:
         """`command: message` to stderr and to the log."""
-        self.end_text_quietly()
-        self.line(f"{self.command}: {message}")
+        self.line_apart_quietly(f"{self.command}: {message}")
         self.log(message)
+
+    def bug(self, error: BaseException) -> None:
+        """A failure of our own: one line, and with -v, and in the log, where it was."""
+        self.error(f"this is a bug: {type(error).__name__}: {error}. -v shows where")
+        for line in traceback.format_exception(error):
+            for part in line.splitlines():
+                self.note(part)
+
+    def line_apart_quietly(self, message: str) -> None:
+        """A line to stderr that does not stick to text before it, for use while an error is being reported."""
+        self.end_text_quietly()
+        self.line(message)
 
     def end_text_quietly(self) -> None:
         """end_text() for use while an error is being reported: a second failure is not reported."""
@@ -122,21 +163,52 @@ class Console:
             return
 
     def _err(self, text: str) -> None:
-        try:
-            if sys.stderr is not None:
-                sys.stderr.write(text)
-                sys.stderr.flush()
-        except (OSError, ValueError):
+        if sys.stderr is None:
             return
+        with contextlib.suppress(OSError, ValueError):
+            _write(sys.stderr, text.encode(sys.stderr.encoding or "utf-8", "backslashreplace"))
 
-    def _abandon_stdout(self) -> None:
-        """Points stdout at nothing, so that the interpreter's own flush at exit does not fail again."""
-        self._at_line_start = True
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        try:
-            os.dup2(nowhere, sys.stdout.fileno())
-        finally:
-            os.close(nowhere)
+
+def err_is_terminal() -> bool:
+    """Whether somebody looks at stderr."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def err_stream() -> TextIO:
+    """stderr, for a library that draws on a terminal."""
+    return sys.stderr
+
+
+def _write(stream: TextIO, data: bytes) -> None:
+    """All of it, past the stream's buffer: what could not be written is not tried again later. OSError."""
+    stream.flush()
+    file: Any = getattr(stream.buffer, "raw", stream.buffer)
+    rest = memoryview(data)
+    while rest:
+        written = file.write(rest)
+        if written is None:  # a pipe that was set not to wait: another program's choice, which it may undo
+            select.select([], [file], [])
+        else:
+            rest = rest[written:]
+    file.flush()
+
+
+def _is_one_of(descriptor: int, words: Sequence[str]) -> bool:
+    """Whether an open file is one that a word of the command line names, by itself or behind a `=`."""
+    here = os.fstat(descriptor)
+    for name in filter(None, (part for word in words for part in (word, word.partition("=")[2]))):
+        with contextlib.suppress(OSError, ValueError):
+            if os.path.samestat(here, os.stat(name)):
+                return True
+    return False
+
+
+def describe(error: IeError | OSError) -> str:
+    """An error in one line; the system's own with the file, if there is one, in front."""
+    if isinstance(error, IeError):
+        return str(error)
+    where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes | os.PathLike) else ""
+    return f"{where}{error.strerror or error}"
 
 
 def _same_file() -> bool:
@@ -147,14 +219,72 @@ def _same_file() -> bool:
         return False
 
 
-def one_line(text: str) -> str:
-    """Text that comes from a file or a path, made safe for a terminal: one line, control characters escaped."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
+class _FromLibraries(logging.Handler):
+    """Warnings and errors of libraries, as lines of the console."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(logging.WARNING)
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            message = record.getMessage()
+        except Exception:  # the arguments do not fit the format
+            message = str(record.msg)
+        if record.exc_info and record.exc_info[1] is not None:
+            message = f"{message}: {type(record.exc_info[1]).__name__}: {record.exc_info[1]}"
+        self._console.library(message)
+
+
+@contextlib.contextmanager
+def libraries_report_to(console: Console) -> Iterator[None]:
+    """For the length of the block, what libraries log or warn of, and exceptions that nobody can catch, are lines of
+    the console. Hooks that somebody else has set stay theirs."""
+    handler, root = _FromLibraries(console), logging.getLogger()
+    shown, unraisable, in_thread = warnings.showwarning, sys.unraisablehook, threading.excepthook
+
+    def show(message: Warning | str, category: type[Warning], *args: Any, **more: Any) -> None:
+        console.library(f"{category.__name__}: {message}")
+
+    def lost(args: Any) -> None:
+        if args.exc_type is not SystemExit:
+            console.library(f"ignored: {args.exc_type.__name__}: {args.exc_value}")
+
+    root.addHandler(handler)
+    warnings.showwarning = show
+    if unraisable is sys.__unraisablehook__:
+        sys.unraisablehook = lost
+    if in_thread is threading.__excepthook__:
+        threading.excepthook = lost
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        warnings.showwarning, sys.unraisablehook, threading.excepthook = shown, unraisable, in_thread
+
+
+def _occupy_closed_streams() -> None:
+    """A file that is opened later must not take the number of a stream that was closed before the start: whatever is
+    written to that stream, from C too, would go into the file."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
 
 
 def run(command: str, argv: Sequence[str], body: Callable[[Console, Options], int]) -> int:
     """Reads the command line and runs the body; every failure becomes one line on stderr and an exit status."""
-    console = Console(command, verbose="-v" in argv or "--verbose" in argv)
+    console = Console(command, verbose="-v" in argv or "--verbose" in argv, words=argv)
+    _occupy_closed_streams()
+    with libraries_report_to(console):
+        status = _run(console, argv, body)
+        console.end_text_quietly()
+        return status
+
+
+def _run(console: Console, argv: Sequence[str], body: Callable[[Console, Options], int]) -> int:
+    command = console.command
     try:
         chosen = options.parse(command, argv)
         if chosen.help:
@@ -163,22 +293,18 @@ def run(command: str, argv: Sequence[str], body: Callable[[Console, Options], in
         if chosen.version:
             console.text(f"{command} {__version__}\n")
             return OK
+        console.raw = chosen.raw
+        native.on_lost_pages(f"{command}: ")
         return body(console, chosen)
     except ClosedOutput:
         return OK
     except KeyboardInterrupt:
         console.error("interrupted")
         return INTERRUPTED
-    except IeError as error:
-        console.error(str(error))
     except MemoryError:
         console.error("out of memory. A smaller context (-c) or a smaller model needs less")
-    except OSError as error:
-        where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
-        console.error(f"{where}{error.strerror or error}")
+    except (IeError, OSError) as error:
+        console.error(describe(error))
     except Exception as error:
-        console.error(f"this is a bug: {type(error).__name__}: {error}. -v shows where")
-        console.log(traceback.format_exc())
-        if console.verbose:
-            traceback.print_exc()
+        console.bug(error)
     return FAILED

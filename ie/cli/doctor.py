@@ -19,9 +19,10 @@ from .. import __version__, machine, paths
 from ..errors import IeError
 from ..options import Options
 from . import console as console_module
-from .console import FAILED, OK, Console, one_line
+from .console import FAILED, OK, Console
 from .info import size
 from .summary import number
+from .visible import one_line
 
 COMMAND = "ie-doctor"
 ISA_NAMES = {

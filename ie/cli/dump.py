@@ -9,44 +9,59 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import signal
 import stat
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Any, ClassVar
+from types import TracebackType
+from typing import BinaryIO
 
 import numpy as np
 
+from .. import native
 from ..errors import ResourceError
+from . import ends
 from .session import Logits
 
 _NPY_HEADER_BYTES = 128
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # a write's own error does not name the file
-_ENDS = (signal.SIGTERM, signal.SIGHUP)  # what a process is asked to end by, Ctrl-C apart, which is an exception
+_LONGEST_STEM = 200  # bytes; names of files have at most 255
 
 
 class AtomicFile:
     """A file that takes its name only on commit(); leaving the `with` block without it removes what was written.
 
-    Until then it stands beside its place as NAME.PID.part, which SIGTERM and SIGHUP remove too. ResourceError when the
-    name belongs to something that is not a regular file, since that would be replaced; errors name the file by `path`.
+    Until then it stands beside its place as NAME.PID.part, which SIGTERM, SIGHUP, SIGQUIT and a lost model file remove
+    too. A file that has the name keeps its permissions. ResourceError when the name belongs to something that is not a
+    regular file, since that would be replaced; errors name the file by `path`.
     """
 
-    _unfinished: ClassVar[list[AtomicFile]] = []
-
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.given, self.path = os.fsdecode(path), Path(os.path.realpath(path))
-        with self._named(), contextlib.suppress(FileNotFoundError):
-            if not stat.S_ISREG(self.path.stat().st_mode):
-                raise ResourceError(f"{self.given}: not a regular file: name a file that may be replaced")
-        self._part = self.path.with_name(f"{self.path.name}.{os.getpid()}.part")
+        self.given = os.fsdecode(path)
+        mode = None
         with self._named():
-            self.file = self._part.open("wb")
+            self.path = Path(os.path.realpath(path))
+            with contextlib.suppress(FileNotFoundError):
+                found = self.path.stat().st_mode
+                if not stat.S_ISREG(found):
+                    raise ResourceError(f"{self.given}: not a regular file: name a file that may be replaced")
+                mode = stat.S_IMODE(found)
+            self.file = self._open(mode)
         self._committed = False
-        self._unfinished.append(self)
-        _change_ends(signal.SIG_DFL, _end)  # a signal that is ignored, as under nohup, stays so
+        self._unwatch = native.watch_unfinished(self._part)
+        ends.add(self.remove)
+
+    def _open(self, mode: int | None) -> BinaryIO:
+        """A new file beside the place: one that is there, from a process that was killed, is not followed or reused."""
+        # A name may have so many bytes that nothing can be added to it.
+        name = os.fsdecode(os.fsencode(self.path.name)[:_LONGEST_STEM])
+        for number in range(100):
+            self._part = self.path.with_name(f"{name}.{os.getpid()}{f'-{number}' if number else ''}.part")
+            with contextlib.suppress(FileExistsError):
+                descriptor = os.open(self._part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+                if mode is not None:
+                    os.fchmod(descriptor, mode)
+                return open(descriptor, "wb")
+        raise ResourceError(f"{self.given}: {self._part} is in the way: remove it and those like it")
 
     def commit(self) -> None:
         """Everything is written: the file takes its name."""
@@ -60,12 +75,6 @@ class AtomicFile:
         if not self._committed:
             self._part.unlink(missing_ok=True)
 
-    def _forget(self) -> None:
-        if self in self._unfinished:
-            self._unfinished.remove(self)
-        if not self._unfinished:
-            _change_ends(_end, signal.SIG_DFL)
-
     @contextlib.contextmanager
     def _named(self) -> Iterator[None]:
         """An error is about the file that was asked for, not about the one that stands in for it."""
@@ -73,6 +82,8 @@ class AtomicFile:
             yield
         except OSError as error:
             raise OSError(error.errno, error.strerror, self.given) from error
+        except ValueError as error:
+            raise ResourceError(f"{self.given}: not a file name: {error}") from error
 
     def __enter__(self) -> AtomicFile:
         return self
@@ -82,26 +93,12 @@ class AtomicFile:
             # Closing flushes, which fails again where the disk is full; the first error is the one to report.
             with contextlib.suppress(OSError):
                 self.file.close()
-            self.remove()
-        self._forget()
+            with contextlib.suppress(OSError):
+                self.remove()
+        ends.remove(self.remove)
+        self._unwatch()
         if isinstance(value, OSError) and value.filename is None and value.errno in _DISK_ERRORS:
             raise ResourceError(f"{self.given}: {value.strerror}") from value
-
-
-def _change_ends(old: Any, new: Any) -> None:
-    """What the signals do, where it is `old`. Only a process's first thread may change that."""
-    if threading.current_thread() is threading.main_thread():
-        for number in _ENDS:
-            if signal.getsignal(number) == old:
-                signal.signal(number, new)
-
-
-def _end(number: int, frame: FrameType | None) -> None:
-    """Removes what is unfinished, and ends the process as the signal would have."""
-    for file in AtomicFile._unfinished:
-        file.remove()
-    signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
 
 
 def npy_header(rows: int, columns: int) -> bytes:

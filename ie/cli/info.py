@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import IeError
-from .console import one_line
 from .summary import number
+from .visible import one_line
 
 if TYPE_CHECKING:
     from ..gguf import GgufFile

@@ -7,17 +7,17 @@ tested without an engine.
 from __future__ import annotations
 
 import dataclasses
-import sys
 import time
 from typing import Any
 
-from .. import native, tokenizer
+from .. import tokenizer
 from ..engine import Engine
 from ..generate import generate
 from ..gguf import GgufFile
 from ..machine import this_machine
 from ..options import Options, bound_threads
 from . import drafting, inspect, sampling
+from .console import err_is_terminal
 from .session import Session
 
 PATIENCE = 0.7  # seconds without a word before the progress of loading is shown
@@ -29,7 +29,7 @@ class Progress:
     def __init__(self) -> None:
         self._start = time.monotonic()
         self._bar: Any = None
-        self._shown = sys.stderr is not None and sys.stderr.isatty()
+        self._shown = err_is_terminal()
 
     def __call__(self, done: int, total: int) -> None:
         """done of total bytes are loaded."""
@@ -40,8 +40,14 @@ class Progress:
             from rich.progress import BarColumn, DownloadColumn, TextColumn
             from rich.progress import Progress as Bar
 
+            class Plain(Console):
+                """Does not hide the cursor, so that whatever ends the process need not bring it back."""
+
+                def show_cursor(self, show: bool = True) -> bool:
+                    return False
+
             self._bar = Bar(
-                TextColumn("loading"), BarColumn(), DownloadColumn(), console=Console(stderr=True), transient=True
+                TextColumn("loading"), BarColumn(), DownloadColumn(), console=Plain(stderr=True), transient=True
             )
             self._bar.start()
             self._task = self._bar.add_task("", total=total)
@@ -69,9 +75,6 @@ def load(chosen: Options) -> Session:
     assert chosen.model is not None
     asked = chosen.engine()
     progress = Progress()
-    native.on_lost_pages(
-        f"{chosen.model}: the file became shorter while it was in use; nothing can be computed any more"
-    )
     gguf = GgufFile.open(chosen.model)
     try:
         words = tokenizer.load(gguf)

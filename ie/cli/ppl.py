@@ -55,7 +55,7 @@ def _main(console: Console, chosen: Options, loader: Loader | None) -> int:
             finally:
                 session.engine.close()
     assert data is not None
-    check_outputs({"--kl-divergence-base": chosen.kl_base}, {"the model": chosen.model, "--file": chosen.text_file})
+    check_outputs({"--kl-divergence-base": chosen.kl_base}, chosen)
     session = _load(console, chosen, chosen.window + chosen.stride // 2, loader)
     try:
         return _measure(console, session, data, chosen)
@@ -157,8 +157,9 @@ def _compare(console: Console, session: Session, base: Reader, data: bytes | Non
                 f"{chosen.kl_base}: was not made from the text of {chosen.text_file}, or with other tokens"
             )
     found = Divergence()
-    console.text("  ".join([f"{_COLUMNS[0]:>6}", *(f"{name:>20}" for name in _COLUMNS[1:])]) + "\n")
     for number, found in enumerate(divergence(session.engine, base, _bos(session), chosen.chunks), 1):
+        if number == 1:
+            console.text("  ".join([f"{_COLUMNS[0]:>6}", *(f"{name:>20}" for name in _COLUMNS[1:])]) + "\n")
         ppl = Estimate(found.q.value, found.q.error)
         cells = [_pm(ppl, 4), _pm(found.log_ratio, 5), _pm(found.kl_mean, 5)]
         cells += [_pm(found.delta_rms, 3, 100) + " %", _pm(found.same_top_share, 3, 100) + " %"]

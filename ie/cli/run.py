@@ -39,10 +39,7 @@ def _main(console: Console, chosen: Options, loader: Loader | None) -> int:
     sampling.check(chosen)
     if chosen.info:
         return _info(console, chosen)
-    check_outputs(
-        {"--dump-logits": chosen.dump_logits, "--trace": chosen.trace},
-        {"the model": chosen.model, "--file": chosen.file, "--tokens-file": chosen.tokens_file, "--mtp": chosen.mtp},
-    )
+    check_outputs({"--dump-logits": chosen.dump_logits, "--trace": chosen.trace}, chosen)
     data = read_prompt(chosen, task)
     if task.chat and task.source != "none" and not data.strip():
         raise OptionError(f"{flag_of(task.source)}: the prompt is empty")

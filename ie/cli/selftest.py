@@ -7,10 +7,9 @@ this machine is seen here. Needs no package beyond those of the core.
 
 from __future__ import annotations
 
+import os
 import struct
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,16 +111,17 @@ class SelfTest:
     """The model as a file, for as long as the `with` block lasts, and what the reference says about it."""
 
     def __enter__(self) -> SelfTest:
-        self._folder = tempfile.TemporaryDirectory(prefix="ie-selftest-")
-        path = Path(self._folder.name) / "selftest.gguf"
-        path.write_bytes(model_bytes())
-        self.path = str(path)
+        # In memory: no folder needs to be writable, and nothing is left behind however the process ends.
+        self._file = open(os.memfd_create("selftest.gguf"), "wb")
+        self._file.write(model_bytes())
+        self._file.flush()
+        self.path = f"/proc/self/fd/{self._file.fileno()}"
         self._options = EngineOptions(n_ctx=N_CTX, threads=2)
         self.expected = logits(self.path, replace(self._options, executor="reference"))
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._folder.cleanup()
+        self._file.close()
 
     def cpu(self, isa: str) -> NDArray[np.float32]:
         """Logits by the cpu executor with one instruction set."""

@@ -7,14 +7,13 @@ tokenizer or a template needs it otherwise; files are untrusted: their size is b
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from ..errors import OptionError
 from ..options import Options
 from . import drafting
+from .inputs import read_at_most
 
 MAX_PROMPT_BYTES = 64 << 20
 
@@ -120,13 +119,7 @@ def read_prompt(chosen: Options, task: Task) -> bytes:
 
 
 def _read_bounded(name: str) -> bytes:
-    if name != "-":
-        with Path(name).open("rb") as file:
-            data = file.read(MAX_PROMPT_BYTES + 1)
-    elif sys.stdin is None:
-        raise OptionError("the standard input is closed: give a prompt with -p or -f")
-    else:
-        data = sys.stdin.buffer.read(MAX_PROMPT_BYTES + 1)
+    data = read_at_most(name, MAX_PROMPT_BYTES, "give a prompt with -p or -f")
     if len(data) > MAX_PROMPT_BYTES:
         where = "the standard input" if name == "-" else name
         raise OptionError(f"{where}: longer than {MAX_PROMPT_BYTES >> 20} MiB, which no context holds")

@@ -14,8 +14,9 @@ from ..gguf import GgufFile
 from ..options import Options
 from ..tokenizer.codec import NoTokenizer
 from . import console as console_module
-from .console import OK, Console, one_line
+from .console import OK, Console
 from .inputs import read_bytes
+from .visible import one_line
 
 COMMAND = "ie-tokenize"
 

@@ -17,8 +17,13 @@ void ie_huge_pages(void *p, int64_t bytes); /* a hint, for memory that is stream
 void ie_free(void *p, int64_t bytes);
 int64_t ie_alloc_count(void); /* calls of ie_alloc since the library was loaded */
 
-/* ---- when a mapped file loses pages that are read: write `message` to stderr and end with status 1 ---- */
-void ie_on_lost_pages(const char *message);
+/* ---- mapped files: when one of them loses pages that are read, the process writes its line to stderr, removes the
+ * unfinished files and ends with status 1. Only after ie_on_lost_pages(), which takes SIGBUS for the whole process.
+ * Entries are NULL where there is no memory for one. One thread at a time. ---- */
+void ie_on_lost_pages(void);
+void *ie_watch_pages(uint64_t start, int64_t bytes, const char *line);
+void *ie_watch_unfinished(const char *path);
+void ie_unwatch(void *entry);
 
 /* ---- instruction sets, worst to best within an architecture; those of another one are never available ---- */
 enum { IE_ISA_PORTABLE, IE_ISA_AVX2, IE_ISA_AVXVNNI, IE_ISA_AVX512, IE_ISA_NEON, IE_ISA_I8MM, IE_ISA_COUNT };

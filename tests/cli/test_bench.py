@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from ie.cli import bench
+from ie.errors import ResourceError
+from tests import gguf_bytes
 from tiny_models import make_tiny
 
 # Keys of llama-bench that programs which read its results use.
@@ -119,6 +121,46 @@ def test_reference(ie_bench, model: str) -> None:
 def test_refused(ie_bench, model: str, argv: list[str], message: str) -> None:
     status, out, err = ie_bench(*[model if word == "MODEL" else word for word in argv])
     assert (status, out) == (1, "") and err.startswith("ie-bench: ") and message in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("form", ["md", "json", "jsonl", "csv"])
+def test_a_result_is_begun_when_there_is_one(ie_bench, model: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    argv = [model, "-p", "4,8", "-n", "0", "-r", "1", "--no-warmup", "-o", form]
+    whole = ie_bench(*argv)[1]
+    assert (whole.startswith("[\n"), whole.endswith("\n]\n")) == (form == "json", form == "json")
+    done: list[object] = []
+
+    def failing(*args: Any, **more: Any) -> Any:
+        if len(done) == fails_at:
+            raise ResourceError("no more")
+        done.append(args)
+        return measured(*args, **more)
+
+    measured = bench.measure
+    monkeypatch.setattr(bench, "measure", failing)
+    fails_at = 0
+    assert ie_bench(*argv) == (1, "", "ie-bench: no more\n")
+    fails_at = 1
+    status, out, _ = ie_bench(*argv)
+    assert status == 1 and out.endswith("\n") and "pp8" not in out
+    if form == "json":
+        assert [result["test"] for result in json.loads(out)] == ["pp4"], "what was measured can be read"
+
+
+def test_names_that_a_terminal_would_obey(ie_bench, tmp_path: Path) -> None:
+    path = make_tiny(Path(os.fsdecode(os.fsencode(tmp_path) + b"/m\xff\x1b\xc2\x9b\xe2\x80\xa8\n.gguf")))
+    argv = [path, "-p", "4", "-n", "0", "-r", "1", "--no-warmup"]
+    for form in ("json", "jsonl"):
+        out = ie_bench(*argv, "-o", form)[1]
+        found = json.loads(out)
+        assert (found[0] if form == "json" else found)["model_filename"] == str(path)
+        assert all(c.isprintable() or c == "\n" for c in out)
+
+
+def test_an_architecture_is_one_cell(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(gguf_bytes.gguf([gguf_bytes.record("general.architecture", gguf_bytes.STRING, "a\n\x1b[31m")]))
+    assert bench.describe(str(path)).kind == r"a\n\x1b[31m 0M"
 
 
 def test_the_script_adds_what_makes_a_number_evidence(tmp_path: Path, model: str) -> None:

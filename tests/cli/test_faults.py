@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -24,19 +25,109 @@ def run(*words: str, stdin: bytes = b"", code: str = RUN) -> subprocess.Complete
     return subprocess.run([sys.executable, "-c", code, *words], input=stdin, capture_output=True, timeout=60)
 
 
+LOST = b"the file became shorter while it was in use, or its disk failed\n"
+# Shortens the file whose name ends as the first argument says, as soon as it is mapped; then runs a command.
+SHORTENED = """
+import os, sys
+from ie import gguf, mapped
+ending, command = sys.argv[1:3]
+def shortened(path):
+    found = mapped.map_file(path)
+    if path.endswith(ending):
+        os.truncate(path, 0)
+    return found
+gguf.map_file = shortened
+del sys.argv[1:3]
+from ie.cli import entry
+sys.exit(getattr(entry, command)())
+"""
+STRICT = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
 def test_a_file_that_shrinks_ends_the_run_with_one_line(tmp_path: Path) -> None:
+    """In the kernels' threads, with an unfinished file, which goes."""
     path = make_tiny(tmp_path / "m.gguf", n_vocab=4096, n_embd=256, tokenizer="none", n_ctx=4096)
     code = (
         "import sys, os\n"
         "from ie import native\n"
+        "from ie.cli.dump import AtomicFile\n"
         "from ie.engine import Engine\n"
-        "native.on_lost_pages('model.gguf: the file became shorter')\n"
-        "with Engine.open(sys.argv[1]) as engine:\n"
+        "native.on_lost_pages('ie: ')\n"
+        "with AtomicFile(sys.argv[1] + '.committed') as done: done.commit()\n"
+        "with Engine.open(sys.argv[1]) as engine, AtomicFile(sys.argv[1] + '.npy'):\n"
         "    os.truncate(sys.argv[1], 4096)\n"
         "    engine.forward(engine.new_sequence(), [4000])\n"
     )
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, timeout=60)
-    assert (done.returncode, done.stderr) == (1, b"model.gguf: the file became shorter\n")
+    assert (done.returncode, done.stderr) == (1, f"ie: {path}: ".encode() + LOST)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["m.gguf", "m.gguf.committed"]
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("tokenize", ["-p", "a"]),
+        ("run", ["--info"]),
+        ("run", ["-p", "a"]),
+        ("bench", ["-p", "4", "-n", "0"]),
+        ("ppl", ["-f", "-"]),
+    ],
+)
+def test_a_file_that_shrinks_while_its_tables_are_read(command: str, words: list[str], tmp_path: Path) -> None:
+    path = make_tiny(tmp_path / "m.gguf")
+    done = run("m.gguf", command, str(path), *words, code=SHORTENED)
+    assert (done.returncode, done.stdout, done.stderr) == (1, b"", f"ie-{command}: {path}: ".encode() + LOST)
+
+
+def test_the_file_that_shrinks_is_the_one_that_is_named(tmp_path: Path) -> None:
+    path = make_tiny(tmp_path / "m.gguf", arch="qwen35")
+    draft = make_tiny(tmp_path / "draft\x1b.gguf", arch="qwen35")
+    done = run("\x1b.gguf", "run", str(path), "-p", "a", "--draft", "3", "--mtp", str(draft), code=SHORTENED)
+    assert (done.returncode, done.stderr) == (1, f"ie-run: {tmp_path}/draft\\x1b.gguf: ".encode() + LOST)
+
+
+@pytest.mark.parametrize("env", [{}, STRICT])
+def test_a_path_in_no_encoding(env: dict[str, str], tmp_path: Path) -> None:
+    make_tiny(tmp_path / "m.gguf")
+    path = os.fsencode(tmp_path) + b"/m\xff\xc3\xa9\n.gguf"
+    os.rename(tmp_path / "m.gguf", path)
+
+    def start(*words: bytes) -> subprocess.CompletedProcess[bytes]:
+        argv = [sys.executable.encode(), b"-c", SHORTENED.encode(), *words]
+        return subprocess.run(
+            argv, capture_output=True, stdin=subprocess.DEVNULL, env={**os.environ, **env}, timeout=60
+        )
+
+    for words in ([b"run", path, b"-p", b"a", b"-n", b"1"], [b"bench", path, b"-p", b"4", b"-n", b"0", b"-r", b"1"]):
+        done = start(b"no file", *words)
+        assert done.returncode == 0 and b"bug" not in done.stderr, done.stderr
+    done = start(b".gguf", b"tokenize", path, b"-p", b"a")
+    assert done.returncode == 1 and done.stderr.endswith(b"\\n.gguf: " + LOST) and done.stderr.count(b"\n") == 1
+
+
+def test_lost_pages_of_others_are_their_own_affair(tmp_path: Path) -> None:
+    """Not asked for, nothing is changed; asked for, a SIGBUS elsewhere does what it did before."""
+    path = make_tiny(tmp_path / "m.gguf")
+    other = tmp_path / "other"
+    opened = "import os, sys, mmap\nfrom ie import native\nfrom ie.gguf import GgufFile\n"
+    theirs = (
+        "m = mmap.mmap(os.open(sys.argv[2], os.O_RDWR | os.O_CREAT), 0)\n"
+        "g = GgufFile.open(sys.argv[1])\nos.truncate(sys.argv[2], 0)\nm[0]"
+    )
+    ours = "g = GgufFile.open(sys.argv[1])\nos.truncate(sys.argv[1], 0)\ng.tensors['output_norm.weight'].data()[0]"
+    for code in (ours, "native.on_lost_pages('x: ')\n" + theirs, theirs):
+        other.write_bytes(bytes(5000))
+        kept = path.read_bytes()
+        argv = [sys.executable, "-c", opened + code, str(path), str(other)]
+        done = subprocess.run(argv, capture_output=True, timeout=60)
+        assert (done.returncode, done.stderr) == (-signal.SIGBUS, b"")
+        path.write_bytes(kept)
+    closed = (
+        "native.on_lost_pages('x: ')\nfor _ in range(300):\n    with GgufFile.open(sys.argv[1]): pass\n"
+        "os.kill(os.getpid(), 7)"
+    )
+    done = subprocess.run([sys.executable, "-c", opened + closed, str(path)], capture_output=True, timeout=60)
+    assert done.returncode == -signal.SIGBUS, "one that a process sends ends as it would have"
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from ie.cli.console import describe
 from ie.cli.inputs import read_bytes
+from ie.cli.task import Task, read_prompt
 from ie.errors import OptionError
+from ie.options import Options
 
 
 class Pieces(io.BytesIO):
@@ -38,3 +43,15 @@ def test_everything_is_read_and_never_much_asked_for_at_once(
     if size:
         with pytest.raises(OptionError, match=f"{path}: longer than {size - 1:,} bytes"):
             read_bytes(str(path), size - 1)
+
+
+@pytest.mark.parametrize("read", [lambda: read_bytes("-"), lambda: read_prompt(Options(), Task("stdin", False, False))])
+def test_an_input_that_cannot_be_read_is_named(read: Callable[[], bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(io.RawIOBase):
+        def read(self, size: int = -1) -> bytes:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=Broken()))
+    with pytest.raises(OSError) as failed:
+        read()
+    assert describe(failed.value) == "the standard input: Input/output error"

@@ -154,6 +154,14 @@ def test_a_failed_run_leaves_no_file(ie_ppl, loader: FakeLoader, text: Path, tmp
     assert list(tmp_path.iterdir()) == [text]
 
 
+def test_nothing_is_printed_before_there_is_a_result(ie_ppl, loader: FakeLoader, text: Path, tmp_path: Path) -> None:
+    base = tmp_path / "base.kld"
+    assert ie_ppl("fake.gguf", "-f", text, "-c", "16", "--kl-divergence-base", base)[0] == 0
+    other = make_tiny(tmp_path / "other.gguf", n_vocab=300)
+    status, out, err = ie_ppl(other, "--kl-divergence", "--kl-divergence-base", base, real=True)
+    assert (status, out, err.count("\n")) == (1, "", 1)
+
+
 def test_the_engine_itself(ie_ppl, tmp_path: Path) -> None:
     """A random model on random text: near the size of its vocabulary, whatever the threads; and like itself."""
     model = make_tiny(tmp_path / "tiny.gguf", arch="llama", n_ctx=96)

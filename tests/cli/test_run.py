@@ -268,7 +268,7 @@ def test_dump_after_a_failure_leaves_nothing(ie_run, tmp_path: Path, monkeypatch
 
 def test_dump_does_not_replace_a_device(ie_run) -> None:
     got = ie_run("fake.gguf", "-p", "a", "--dump-logits", "/dev/null")
-    assert failed(got) == "/dev/null: not a regular file: name a file that may be replaced"
+    assert failed(got) == "--dump-logits /dev/null: this is a pipe, socket or device: name a file that may be replaced"
     assert Path("/dev/null").is_char_device()
 
 

@@ -229,6 +229,8 @@ def test_not_found(tmp_path: Path) -> None:
     text = message(tmp_path / "SmolLM2-135M.Q4_0.gguf")
     assert f"no such file. Did you mean {tmp_path}/SmolLM2-135M.Q4_1.gguf?" in text
     assert message(tmp_path / "zzz").endswith("no such file")
+    (tmp_path / "link.gguf").symlink_to("no\nwhere")
+    assert message(tmp_path / "link.gguf") == f"{tmp_path}/link.gguf: a link to no\\nwhere, which is not there"
     assert "not a directory" in message(tmp_path / "SmolLM2-135M.Q4_1.gguf" / "x").lower()
     assert "name too long" in message(tmp_path / ("x" * 300)).lower()
 
