@@ -1,7 +1,7 @@
 """Facts about the machine this process runs on: cores, CPU flags, memory.
 
-Owns: reading /proc and /sys, and nothing measured. What is chosen from these facts is decided in ie/options.py by pure
-functions; which instruction sets the kernels can use here, the compiled library itself knows.
+Owns: reading /proc and /sys, and nothing measured. What is chosen from these facts is decided in ie/cli/options.py by
+pure functions; which instruction sets the kernels can use here, the compiled library itself knows.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ MAX_FILE_LINES = 800
 MAX_FUNCTION_LINES = 80
 SOURCE_SUFFIXES = {".py", ".c", ".h", ".sh"}
 # Tables of numbers are as long as they are.
-LONG_FILES = {"ie/iq_grids.py", "kernels_c/include/iq_grids.h", "LICENSE"}
+LONG_FILES = {"ie/formats/iq_grids.py", "kernels_c/include/iq_grids.h", "LICENSE"}
 UNFINISHED = re.compile("|".join(("TO" + "DO", "FIX" + "ME", "X" * 3 + r"\b", "NotImplemented" + "Error")))
 ENVIRONMENT = re.compile(r"\bos\.environ\b|\bgetenv\b|\bos\.putenv\b")
 # The environment is read in one module. Tests and scripts set it for the processes that they start.
@@ -160,7 +160,7 @@ def offences(root: Path, flags: Iterable[str]) -> list[str]:
 
 def main() -> int:
     sys.path.insert(0, str(ROOT))
-    from ie import options
+    from ie.cli import options
 
     found = offences(ROOT, options.all_flags())
     for line in found:

@@ -28,14 +28,14 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from ie import native  # noqa: E402
-from ie.config import ModelConfig  # noqa: E402
 from ie.devices.cpu import SAMPLE  # noqa: E402
 from ie.engine import Engine  # noqa: E402
+from ie.engine.kv import BLOCK  # noqa: E402
 from ie.errors import IeError  # noqa: E402
-from ie.kv import BLOCK  # noqa: E402
 from ie.machine import this_machine  # noqa: E402
-from ie.options import EngineOptions  # noqa: E402
-from ie.step import Run  # noqa: E402
+from ie.model.config import ModelConfig  # noqa: E402
+from ie.program.step import Run  # noqa: E402
+from ie.settings import EngineOptions  # noqa: E402
 from scripts.bench import commit  # noqa: E402
 
 STEPS, TIMED, NEAR = 6, 3, 3  # steps of a sample, and of one by commands; the position near the start

@@ -20,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from ie.config import ARCHITECTURES
+from ie.model.config import ARCHITECTURES
 from tests.fuzz.campaign import Campaign
 from tests.fuzz.case import FORMAT_NAMES, from_json
 

@@ -1,4 +1,4 @@
-"""Write the data in ie/iq_grids.py: the lookup grids of the IQ tensor types, packed as text.
+"""Write the data in ie/formats/iq_grids.py: the lookup grids of the IQ tensor types, packed as text.
 
 Owns: the text of that one table. Does not own the decoding of the packed form, nor the C header made from it:
 both stand beside the table.
@@ -48,7 +48,7 @@ def pack(grid: np.ndarray, values: tuple[int, ...]) -> str:
 
 
 def module_text(text: str) -> str:
-    """``text``, which is that of ie/iq_grids.py, with its data written anew."""
+    """``text``, which is that of ie/formats/iq_grids.py, with its data written anew."""
     body = []
     for name, values in GRIDS:
         grid = read_grid(name)

@@ -29,19 +29,19 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from ie import diff, formats, native  # noqa: E402
-from ie.config import RopeConfig  # noqa: E402
-from ie.devices import CpuExecutor  # noqa: E402
+from ie import formats, native  # noqa: E402
+from ie.devices import CpuExecutor, diff  # noqa: E402
 from ie.devices.base import Q8Rows  # noqa: E402
 from ie.devices.reference import quantize_q8  # noqa: E402
-from ie.engine import measured_bandwidth  # noqa: E402
+from ie.devices.trace import Costs  # noqa: E402
+from ie.engine.engine import measured_bandwidth  # noqa: E402
 from ie.errors import IeError, OptionError  # noqa: E402
 from ie.machine import this_machine  # noqa: E402
+from ie.model.config import RopeConfig  # noqa: E402
 from ie.ops import OPS  # noqa: E402
 from ie.ops.table import Arg, Op  # noqa: E402
 from ie.program import Buffer, Cache, Command, Matrix, Partials, Program, RopeTable, State, Table, Vector, View  # noqa: E402
-from ie.step import OUTS, ROWS, SEGS, Run, StepInputs  # noqa: E402
-from ie.trace import Costs  # noqa: E402
+from ie.program.step import OUTS, ROWS, SEGS, Run, StepInputs  # noqa: E402
 
 N_TOKENS = 4096
 MAX_COPIES = 1024

@@ -23,11 +23,12 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from ie import tokenizer  # noqa: E402
-from ie.draft import DraftStats, make  # noqa: E402
+from ie.cli.options import parse  # noqa: E402
+from ie.draft.choose import make  # noqa: E402
 from ie.engine import Engine  # noqa: E402
-from ie.generate import generate  # noqa: E402
+from ie.engine.drafter import DraftStats  # noqa: E402
+from ie.engine.generation import generate  # noqa: E402
 from ie.machine import this_machine  # noqa: E402
-from ie.options import parse  # noqa: E402
 from ie.sample import Sampler, SamplerParams  # noqa: E402
 from ie.tokenizer import Tokenizer, encode_chat  # noqa: E402
 from scripts.bench import commit  # noqa: E402

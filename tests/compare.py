@@ -1,7 +1,7 @@
 """The comparator as tests use it: `assert_*` functions and buffers with guard bands.
 
 Owns: turning a verdict of `ie.compare` into a test failure, and finding stray or missing writes. The judgement itself
-is in `ie/compare.py`, tests of both are in tests/unit/test_compare.py.
+is in `ie/devices/compare.py`, tests of both are in tests/unit/test_compare.py.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ie import compare
+from ie.devices import compare
 
 Array = np.ndarray[Any, Any]
 

@@ -1,7 +1,7 @@
 """Crafted GGUF bytes for tests, valid or broken on purpose.
 
 Owns: a writer that takes every field as given, so that each can be wrong on its own. Written from the format's
-description and not from ie/gguf.py. Does not own: models that can run (tiny_models/).
+description and not from ie/gguf/. Does not own: models that can run (tiny_models/).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from ie.ops.conv import RING
 from ie.ops.glu import GELU, SILU
 from ie.ops.table import VIEW_KINDS, Arg, Op
 from ie.program import Buffer, Cache, Matrix, Partials, RopeTable, State, Table, Vector, View
-from ie.step import OUTS, ROW, ROWS, SEGS, Run
+from ie.program.step import OUTS, ROW, ROWS, SEGS, Run
 from tests import compare, rig
 from tests.rig import BLOCK, Array, Case, CpuRun, MemoryFile, MemoryTensor, Recorder
 from tiny_models.weights import encode, format_names

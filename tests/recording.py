@@ -22,7 +22,7 @@ from ie import native
 from ie.devices.cpu import CpuExecutor
 from ie.formats import Layout
 from ie.program import Table
-from ie.step import STEP_DTYPE, StepInputs
+from ie.program.step import STEP_DTYPE, StepInputs
 from tests import rig
 from tests.compare import Guarded
 from tests.rig import Array, Case, CpuRun

@@ -16,14 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from ie import native, weights
+from ie import native
+from ie.devices import weights
 from ie.devices.cpu import available_isas
 from ie.devices.reference import ReferenceExecutor, quantize_q8
+from ie.engine.kv import CHUNK
 from ie.formats import Format
-from ie.kv import CHUNK
-from ie.plan import plan_program
-from ie.program import Buffer, Cache, Command, Matrix, Partials, Program, RopeTable, State, Table, Vector, View, pack
-from ie.step import OUTS, ROW, ROWS, SEGS, Run, StepInputs
+from ie.program import Buffer, Cache, Command, Matrix, Partials, Program, RopeTable, State, Table, Vector, View
+from ie.program.pack import pack
+from ie.program.plan import plan_program
+from ie.program.step import OUTS, ROW, ROWS, SEGS, Run, StepInputs
 from tests.compare import Guarded
 
 Array = np.ndarray[Any, Any]

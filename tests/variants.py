@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from ie import formats
-from ie.config import ARCHITECTURES
 from ie.engine import Engine
-from ie.options import EngineOptions
+from ie.model.config import ARCHITECTURES
+from ie.settings import EngineOptions
 from tests.op_cases import weight_formats
 from tests.rig import Array
 from tiny_models import ARCHS, Shape, make_tiny

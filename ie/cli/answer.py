@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..errors import ResourceError
-from ..options import Options
 from .dump import LogitsDump
+from .options import Options
 from .session import Logits, Session, forbidden_tokens
 from .summary import Timing
 

@@ -1,7 +1,7 @@
 """`ie-bench`: rates of reading and generating, as llama-bench reports them.
 
 Owns: the forms of the report (llama-bench's columns and JSON keys, with GB/s and the share of the machine's memory
-bandwidth beside them). Does not own how anything is measured (ie/bench.py).
+bandwidth beside them). Does not own how anything is measured (ie/measure/bench.py).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from .. import __version__, options
-from ..bench import TEXT, TEXT_ROOM, Case, Samples, bandwidth_share, measure, measure_drafted, plan, weight_rate
+from .. import __version__, settings
 from ..errors import OptionError
 from ..gguf import GgufFile
 from ..machine import this_machine
-from ..options import Options
+from ..measure.bench import TEXT, TEXT_ROOM, Case, Samples, bandwidth_share, measure, measure_drafted, plan, weight_rate
 from . import console as console_module
 from . import drafting
 from .console import OK, ClosedOutput, Console, OutputError
+from .options import Options
 from .session import Loader
 from .visible import one_line
 
@@ -190,7 +190,7 @@ def _results(
     context = max(test.tokens for test in tests) + (TEXT_ROOM if chosen.draft != "0" else 0)
     session = loader(dataclasses.replace(chosen, ctx_size=context, threads=threads))
     here = this_machine()
-    used = options.resolve_threads(options.bound_threads(threads, here.useful), here.cores)
+    used = settings.resolve_threads(settings.bound_threads(threads, here.useful), here.cores)
     used = used if chosen.executor == "cpu" else 1
     try:
         for warning in session.warnings:

@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import IeError, OptionError, TokenizerError
-from ..options import Options
 from . import ends
 from .answer import Answer, answer, check_length
 from .console import Console, OutputError, describe, err_stream
 from .dump import AtomicFile
 from .inputs import check_outputs
+from .options import Options
 from .session import Session
 from .summary import Timing, enough, summary
 

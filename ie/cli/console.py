@@ -22,9 +22,10 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TextIO
 
-from .. import __version__, native, options, paths
+from .. import __version__, native, paths
 from ..errors import IeError
-from ..options import Options
+from . import help, options
+from .options import Options
 from .visible import Visible, one_line
 
 OK, FAILED, INTERRUPTED = 0, 1, 130
@@ -288,7 +289,7 @@ def _run(console: Console, argv: Sequence[str], body: Callable[[Console, Options
     try:
         chosen = options.parse(command, argv)
         if chosen.help:
-            console.text(options.help_text(command))
+            console.text(help.help_text(command))
             return OK
         if chosen.version:
             console.text(f"{command} {__version__}\n")

@@ -17,10 +17,10 @@ import numpy as np
 
 from .. import __version__, machine, paths
 from ..errors import IeError
-from ..options import Options
 from . import console as console_module
 from .console import FAILED, OK, Console
 from .info import size
+from .options import Options
 from .summary import number
 from .visible import one_line
 
@@ -75,7 +75,7 @@ def _guarded(check: Callable[[], Finding]) -> Finding:
 def check_cpu() -> Finding:
     """Every instruction set that this machine has must compute what the reference does, and the same bits."""
     from ..devices.cpu import available_isas
-    from ..engine import measured_bandwidth
+    from ..engine.engine import measured_bandwidth
     from .selftest import SelfTest
 
     isas = available_isas()

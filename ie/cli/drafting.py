@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..draft import Drafter, DraftStats, make
-from ..engine import FEW_STATE_SLOTS, STATE_SLOTS, Engine
+from ..draft.choose import make
+from ..engine import Engine
+from ..engine.drafter import Drafter, DraftStats
+from ..engine.memory import FEW_STATE_SLOTS, STATE_SLOTS
 from ..errors import OptionError
-from ..options import Options
+from .options import Options
 
 # Options that mean nothing without --draft, and those that mean nothing without the MTP block.
 _COMPANIONS = {

@@ -53,7 +53,7 @@ def _columns(rows: Sequence[tuple[str, ...]], right: frozenset[int] = frozenset(
 
 def lines(gguf: GgufFile) -> Iterator[str]:
     """The description of a file, line by line."""
-    from ..config import ModelConfig
+    from ..model.config import ModelConfig
 
     parts = f", {gguf.n_parts} parts" if gguf.n_parts > 1 else ""
     yield f"file      {one_line(str(gguf.path))}"

@@ -14,9 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-from .. import gguf, paths
+from .. import paths
 from ..errors import OptionError, ResourceError
-from ..options import Options
+from ..gguf import part_paths
+from .options import Options
 
 MAX_TEXT_BYTES = 1 << 30
 _PIECE = 1 << 20  # read at a time: asked for all at once, Python sets aside what the largest text would need
@@ -69,8 +70,8 @@ def check_outputs(outputs: Mapping[str, str | None], chosen: Options) -> None:
 
 def _kept(chosen: Options) -> list[tuple[str, str, str]]:
     """(what it is, path, read or written) of each file that must stay as it is."""
-    found = [("the model", path, "read") for path in gguf.part_paths(chosen.model or "")]
-    found += [("--mtp", path, "read") for path in gguf.part_paths(chosen.mtp or "")]
+    found = [("the model", path, "read") for path in part_paths(chosen.model or "")]
+    found += [("--mtp", path, "read") for path in part_paths(chosen.mtp or "")]
     texts = {"--file": chosen.file or chosen.text_file, "--tokens-file": chosen.tokens_file}
     found += [(flag, "/dev/stdin" if name == "-" else name, "read") for flag, name in texts.items() if name]
     for what, path in (("the log", paths.log_file), ("the history", paths.history_file)):

@@ -2,7 +2,8 @@
 
 Owns: what they change in the way a model is opened, and what they print. Results go to stdout in place of the text:
 the differences between two executors, or the statistics of a command's output. Does not own which options go together
-(see task), the comparison (ie/diff.py), the shortened programs (ie/narrow.py) or the columns of a trace (ie/trace.py).
+(see task), the comparison (ie/devices/diff.py), the shortened programs (ie/program/narrow.py) or the columns of a trace
+(ie/devices/trace.py).
 """
 
 from __future__ import annotations
@@ -15,18 +16,20 @@ from typing import Any
 
 import numpy as np
 
-from .. import devices, diff, narrow
-from ..devices import Executor
+from .. import devices
+from ..devices import Executor, diff
 from ..devices.base import Q8Rows
+from ..devices.trace import TraceExecutor
 from ..devices.wrap import WrappedExecutor
 from ..errors import ResourceError
 from ..machine import this_machine
-from ..options import Options, resolve_threads
-from ..program import Program
-from ..step import StepInputs
-from ..trace import TraceExecutor
+from ..program import Program, narrow
+from ..program.step import StepInputs
+from ..program.touch import left_out
+from ..settings import resolve_threads
 from .console import FAILED, OK, Console
 from .dump import AtomicFile
+from .options import Options
 from .session import Session
 
 DECODE_STEPS = 4
@@ -113,7 +116,7 @@ class Statistics(WrappedExecutor):
         index, command = len(program.commands) - 1, program.commands[-1]
         last = int(step.pos[step.n_rows - 1])
         title = f"{narrow.describe(program, index)}, positions {int(step.pos[0])} to {last}"
-        if diff.left_out(step, command):
+        if left_out(step, command):
             yield f"{title}: not run, the step has no output rows"
             return
         yield title + ":"

@@ -12,12 +12,13 @@ from typing import Any
 
 from .. import tokenizer
 from ..engine import Engine
-from ..generate import generate
+from ..engine.generation import generate
 from ..gguf import GgufFile
 from ..machine import this_machine
-from ..options import Options, bound_threads
+from ..settings import bound_threads
 from . import drafting, inspect, sampling
 from .console import err_is_terminal
+from .options import Options
 from .session import Session
 
 PATIENCE = 0.7  # seconds without a word before the progress of loading is shown

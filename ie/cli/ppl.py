@@ -1,7 +1,7 @@
 """`ie-ppl`: how well a model predicts a text, and how its predictions differ from another model's.
 
-Owns: which measurement is asked for, and the wording of results. Does not own how anything is computed (ie/ppl.py).
-Results go to stdout as they come.
+Owns: which measurement is asked for, and the wording of results. Does not own how anything is computed
+(ie/measure/ppl.py). Results go to stdout as they come.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..errors import OptionError, TokenizerError
-from ..options import Options
-from ..ppl import (
+from ..measure.ppl import (
     QUANTILES,
     Divergence,
     Estimate,
@@ -27,11 +26,12 @@ from ..ppl import (
     quantiles,
     strided,
 )
-from ..ppl_file import Reader, Shape, Writer
+from ..measure.ppl_file import Reader, Shape, Writer
 from . import console as console_module
 from .console import OK, Console
 from .dump import AtomicFile
 from .inputs import check_outputs, read_bytes
+from .options import Options
 from .session import Loader, Session
 
 COMMAND = "ie-ppl"

@@ -11,9 +11,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .. import options
 from ..errors import OptionError
-from ..options import Options
+from ..settings import resolve_seed
 from . import console as console_module
 from . import sampling
 from .answer import answer, check_bytes, check_length, feed
@@ -21,6 +20,7 @@ from .chat import Conversation, ReadLine, encode, opening, read_message, talk, t
 from .console import INTERRUPTED, OK, Console
 from .dump import LogitsDump
 from .inputs import check_outputs
+from .options import Options
 from .session import Loader, Session, fresh_seed
 from .summary import Timing, enough, summary
 from .task import Task, as_text, examines, flag_of, parse_ids, plan, read_prompt
@@ -43,7 +43,7 @@ def _main(console: Console, chosen: Options, loader: Loader | None) -> int:
     data = read_prompt(chosen, task)
     if task.chat and task.source != "none" and not data.strip():
         raise OptionError(f"{flag_of(task.source)}: the prompt is empty")
-    seed = options.resolve_seed(chosen.seed, fresh_seed)
+    seed = resolve_seed(chosen.seed, fresh_seed)
     session = (loader or _default_loader())(chosen)
     try:
         for warning in session.warnings:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import OptionError
 from ..gguf import GgufFile
-from ..options import Options
 from ..sample import (
     DEFAULT_BREAKERS,
     NO_BREAKERS,
@@ -24,6 +23,7 @@ from ..sample import (
     chain_from_letters,
     chain_from_names,
 )
+from .options import Options
 from .session import SamplerLike
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..engine import Engine
 from ..formats import format_by_name
-from ..options import EngineOptions
+from ..settings import EngineOptions
 
 N_EMBD, N_HEAD, N_KV, N_FF, N_VOCAB, N_CTX = 64, 4, 2, 96, 80, 64
 TOKENS = tuple((7 * i + 3) % N_VOCAB for i in range(37))

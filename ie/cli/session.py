@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..options import Options
+from .options import Options
 
 if TYPE_CHECKING:
     from ..tokenizer import Tokenizer

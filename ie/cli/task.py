@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..errors import OptionError
-from ..options import Options
 from . import drafting
 from .inputs import read_at_most
+from .options import Options
 
 MAX_PROMPT_BYTES = 64 << 20
 

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from .. import tokenizer
 from ..errors import OptionError
 from ..gguf import GgufFile
-from ..options import Options
 from ..tokenizer.codec import NoTokenizer
 from . import console as console_module
 from .console import OK, Console
 from .inputs import read_bytes
+from .options import Options
 from .visible import one_line
 
 COMMAND = "ie-tokenize"

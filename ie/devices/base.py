@@ -12,10 +12,10 @@ from typing import Protocol
 
 import numpy as np
 
-from ..config import ModelConfig
 from ..gguf import GgufFile
+from ..model.config import ModelConfig
 from ..program import Cache, Program, State, Table, View
-from ..step import ROW, Limits, StepInputs
+from ..program.step import ROW, Limits, StepInputs
 
 NO_LIMIT = (1 << 31) - 1
 

@@ -12,15 +12,17 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from .. import native, weights
-from ..config import ModelConfig, rope_table
+from .. import native
 from ..errors import DeviceError, ResourceError
 from ..gguf import GgufFile
 from ..machine import stack_limit
+from ..model.config import ModelConfig, rope_table
 from ..ops.table import COMMAND_BYTES
-from ..plan import plan_program
-from ..program import Buffer, Cache, Matrix, Partials, Program, RopeTable, State, Table, Vector, View, pack, union
-from ..step import OUTS, ROW, Limits, StepInputs
+from ..program import Buffer, Cache, Matrix, Partials, Program, RopeTable, State, Table, Vector, View, union
+from ..program.pack import pack
+from ..program.plan import plan_program
+from ..program.step import OUTS, ROW, Limits, StepInputs
+from . import weights
 from .base import DTYPES, Data, Item, Place, Progress, Q8Rows, base_limits, bound_limits
 
 QUANTUM = 32  # values of a Q8 block

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import weights
-from ..config import ModelConfig, rope_table
 from ..formats import dequantize
 from ..gguf import GgufFile
+from ..model.config import ModelConfig, rope_table
 from ..ops import OPS
 from ..program import Buffer, Cache, Matrix, Program, RopeTable, State, Table, Vector, View, union
-from ..step import OUTS, ROW, StepInputs
+from ..program.step import OUTS, ROW, StepInputs
+from . import weights
 from .base import DTYPES, Data, Item, Place, Progress, Q8Rows, base_limits, bound_limits
 
 BLOCK = 32

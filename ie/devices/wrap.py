@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..program import Program, View
-from ..step import StepInputs
+from ..program.step import StepInputs
 from .base import Data, Executor, Item, Place
 
 

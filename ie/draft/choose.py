@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..engine import Engine
+from ..engine.drafter import PLAIN, Drafter
+from ..engine.kv import Sequence as KvSequence
 from ..errors import OptionError
-from ..kv import Sequence as KvSequence
-from . import PLAIN, Drafter
 from .costs import Average, StepCosts, best_length
 from .lookup import MAX_DRAFT, MAX_MATCH, SuffixIndex
 
@@ -177,8 +177,12 @@ class AutoDrafter:
         self.off = "plain steps were faster" if isinstance(chosen, Plain) else chosen.off
 
 
-def build(kind: str, engine: Engine, depth: int, measured: bool) -> Drafter | None:
-    """See `ie.draft.make`."""
+def make(kind: str, engine: Engine, depth: int, measured: bool = False) -> Drafter | None:
+    """The drafter called `kind`: mtp, lookup, mtp+lookup, or auto for what the model has. None when depth is 0.
+
+    depth: most drafts of the MTP block, or of lookup alone. `measured`: drafting stops while plain steps are faster.
+    OptionError when the model cannot draft in that way.
+    """
     if depth == 0:
         return None
     engine.prepare_verify()

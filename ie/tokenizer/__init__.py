@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ie.errors import TokenizerError
-from ie.tokenizer import chat
-from ie.tokenizer.codec import NoTokenizer, VocabTokenizer
-from ie.tokenizer.stream import StopMatcher, TextStream
-from ie.tokenizer.vocab import NO_MODEL
+from ..errors import TokenizerError
+from . import chat
+from .codec import NoTokenizer, VocabTokenizer
+from .stream import StopMatcher, TextStream
+from .vocab import NO_MODEL
 
 if TYPE_CHECKING:
-    from ie.gguf import GgufFile
+    from ..gguf import GgufFile
 
 __all__ = ["StopMatcher", "TextStream", "Tokenizer", "apply_chat_template", "encode_chat", "load"]
 
@@ -72,8 +72,8 @@ def load(gguf: GgufFile, *, isolated: bool = True) -> Tokenizer:
     `isolated`: texts and templates are worked on in a process of their own, within bounds of time and memory. Without
     it they are in this one, without bounds: for vocabularies and templates that are trusted.
     """
-    from ie.tokenizer.process import IsolatedTokenizer
-    from ie.tokenizer.reading import read_vocab
+    from .process import IsolatedTokenizer
+    from .reading import read_vocab
 
     model = gguf.metadata.get("tokenizer.ggml.model", "none")
     if not isinstance(model, str):

@@ -16,9 +16,9 @@ import unicodedata
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ie.errors import TokenizerError
-from ie.tokenizer.pretokenizers import DigitGroups, PreType
-from ie.tokenizer.vocab import Vocab
+from ..errors import TokenizerError
+from .pretokenizers import DigitGroups, PreType
+from .vocab import Vocab
 
 if TYPE_CHECKING:
     import tokenizers

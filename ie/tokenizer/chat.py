@@ -17,19 +17,20 @@ from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ie.errors import TokenizerError
-from ie.tokenizer.codec import VocabTokenizer
-from ie.tokenizer.marks import Marks, texts_of
+from ..errors import TokenizerError
+from .codec import VocabTokenizer
+from .marks import Marks, texts_of
 
 if TYPE_CHECKING:
     import jinja2
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    from ie.tokenizer import Tokenizer
+    from . import Tokenizer
 
 MAX_TEMPLATE = 1 << 20  # characters
 MAX_OUTPUT = 1 << 24  # characters, of the result and of any string made on the way
 MAX_ITERATIONS = 1 << 20  # of all range() together, in one rendering
+
 
 class _TemplateError(Exception):
     """What the template itself reports with raise_exception."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from ie.errors import TokenizerError
-from ie.tokenizer.stream import TextStream
-from ie.tokenizer.vocab import BYTE, NORMAL, SPM, USER_DEFINED, Vocab, byte_value
+from ..errors import TokenizerError
+from .stream import TextStream
+from .vocab import BYTE, NORMAL, SPM, USER_DEFINED, Vocab, byte_value
 
 if TYPE_CHECKING:
-    from ie.tokenizer.marks import Marks
-    from ie.tokenizer.special import Fragment, SpecialSplitter
+    from .marks import Marks
+    from .special import Fragment, SpecialSplitter
 
 SPACE_MARK = b"\xe2\x96\x81"  # U+2581
 
@@ -106,7 +106,7 @@ class VocabTokenizer:
 
     def _get_splitter(self) -> SpecialSplitter:
         if self._splitter is None:
-            from ie.tokenizer.special import SpecialSplitter
+            from .special import SpecialSplitter
 
             self._splitter = SpecialSplitter(self.vocab)
         return self._splitter
@@ -114,11 +114,11 @@ class VocabTokenizer:
     def _get_encoder(self) -> Encoder:
         if self._encoder is None:
             if self.vocab.model == SPM:
-                from ie.tokenizer.spm import SpmEncoder
+                from .spm import SpmEncoder
 
                 self._encoder = SpmEncoder(self.vocab)
             else:
-                from ie.tokenizer.bpe import BpeEncoder
+                from .bpe import BpeEncoder
 
                 self._encoder = BpeEncoder(self.vocab)
         return self._encoder
@@ -179,7 +179,7 @@ class VocabTokenizer:
 
 
 def _from_byte_alphabet(text: bytes) -> bytes:
-    from ie.tokenizer.bpe import CHAR_TO_BYTE
+    from .bpe import CHAR_TO_BYTE
 
     out = bytearray()
     for char in text.decode("utf-8", "replace"):

@@ -16,7 +16,7 @@ import difflib
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from ie.errors import TokenizerError
+from ..errors import TokenizerError
 
 
 class DigitGroups(Enum):

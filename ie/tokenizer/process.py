@@ -30,10 +30,10 @@ from typing import Any
 
 import numpy as np
 
-from ie.errors import TokenizerError
-from ie.tokenizer import worker
-from ie.tokenizer.codec import VocabTokenizer
-from ie.tokenizer.vocab import Vocab
+from ..errors import TokenizerError
+from . import worker
+from .codec import VocabTokenizer
+from .vocab import Vocab
 
 TEMPLATE_SECONDS = 10.0  # of CPU time
 TEMPLATE_MEMORY = 1 << 30  # bytes beyond what the process takes when it is ready
@@ -66,9 +66,7 @@ class TextProcess:
         try:
             with _in_memory(pickle.dumps(self._contents, pickle.HIGHEST_PROTOCOL)) as vocabulary, theirs:
                 lasting = threading.current_thread() is threading.main_thread()
-                program = code.format(
-                    [package, *sys.path], theirs.fileno(), vocabulary, os.getpid() if lasting else 0
-                )
+                program = code.format([package, *sys.path], theirs.fileno(), vocabulary, os.getpid() if lasting else 0)
                 self._child = subprocess.Popen(
                     [sys.executable, "-I", "-S", "-c", program],
                     stdin=subprocess.DEVNULL,

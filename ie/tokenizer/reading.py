@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from ie.errors import TokenizerError
-from ie.gguf import GgufArray, GgufFile
-from ie.tokenizer.pretokenizers import PreType, get_pre_type
-from ie.tokenizer.vocab import BPE, BYTE, CONTROL, GEMMA4, NORMAL, SPM, UNDEFINED, USER_DEFINED, Vocab, byte_value
+from ..errors import TokenizerError
+from ..gguf import GgufArray, GgufFile
+from .pretokenizers import PreType, get_pre_type
+from .vocab import BPE, BYTE, CONTROL, GEMMA4, NORMAL, SPM, UNDEFINED, USER_DEFINED, Vocab, byte_value
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ie.tokenizer.vocab import CONTROL, UNKNOWN, USER_DEFINED, Vocab
+from .vocab import CONTROL, UNKNOWN, USER_DEFINED, Vocab
 
 Fragment = bytes | int  # raw text, or a token id
 

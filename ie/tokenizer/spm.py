@@ -13,8 +13,8 @@ import re
 import struct
 from typing import TYPE_CHECKING
 
-from ie.errors import TokenizerError
-from ie.tokenizer.vocab import BYTE, NORMAL, UNKNOWN, Vocab
+from ..errors import TokenizerError
+from .vocab import BYTE, NORMAL, UNKNOWN, Vocab
 
 if TYPE_CHECKING:
     import sentencepiece

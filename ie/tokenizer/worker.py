@@ -83,7 +83,7 @@ def _send(fd: int, answer: bytes) -> None:
 
 
 def _answer(tokenizer: Any, kind: str, args: tuple[Any, ...], options: dict[str, Any]) -> bytes:
-    from ie.tokenizer import chat
+    from . import chat
 
     if kind == "encode":
         return IDS + _packed(tokenizer.encode(*args, **options))
@@ -98,7 +98,7 @@ def _packed(ids: list[int]) -> bytes:
 
 def serve(fd: int, tokenizer: Any) -> None:
     """Answer requests until the other side closes its end."""
-    from ie.errors import TokenizerError
+    from ..errors import TokenizerError
 
     _send(fd, READY)
     while True:
@@ -126,7 +126,7 @@ def main(fd: int, vocabulary: int, parent: int) -> None:
     `_confine`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _confine(parent)
-    from ie.tokenizer.codec import VocabTokenizer
+    from .codec import VocabTokenizer
 
     with os.fdopen(vocabulary, "rb") as file:
         vocab, template = pickle.load(file)

@@ -1,6 +1,6 @@
 /* Dequantisation on the CPU: rows of any tensor format to F32, one block after the other.
  *
- * Owns: the choice of the decoder. Formula and bytes of a block: decode.h, compared with ie/formats.py bit for bit.
+ * Owns: the choice of the decoder. Formula and bytes of a block: decode.h, compared with ie/formats/ bit for bit.
  * Used where a tensor is read as floats once (embedding rows, norms); matrix ops read the device layouts.
  * No scratch. Bytes: n / block * size read, 4 n written. */
 #include <stdint.h>

@@ -3,7 +3,7 @@
  * A tile covers `subs` runs of 32 values along K (1, or 8 for the formats of 256). `open_X` decodes what a tile's
  * runs share, `load_X` gives run s. Codes are unsigned bytes; the true code is code - bias. Run s contributes
  *   sum over j of d_j * da * (integer dot of half j), j = 0, 1 for formats with a scale per 16 values, else whole,
- *   plus m * da * sum(a) where the format has a minimum (m carries its sign), by halves (m, m1) where scales are. Value formulas: ie/formats.py. */
+ *   plus m * da * sum(a) where the format has a minimum (m carries its sign), by halves (m, m1) where scales are. Value formulas: ie/formats/. */
 #ifndef IE_TILES_H
 #define IE_TILES_H
 

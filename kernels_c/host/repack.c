@@ -55,7 +55,7 @@ static void arrange_iq2_xs(const uint8_t *b, uint8_t *out, int k)
     out[70 + k / 2] = (uint8_t)((k & 1 ? out[70 + k / 2] : 0) | ninth << 4 * (k & 1));
 }
 
-/* A block whose codes index a grid, in the order that its layout's fields are taken from; see ie/repack.py. */
+/* A block whose codes index a grid, in the order that its layout's fields are taken from; see ie/devices/repack.py. */
 static void arrange(int layout, const uint8_t *b, uint8_t *out)
 {
     const int three = layout == IE_L_IQ3_XXSX16 || layout == IE_L_IQ3_SX16;

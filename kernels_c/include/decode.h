@@ -1,6 +1,6 @@
 /* One decoder for each tensor format: a block of file bytes to F32.
  *
- * Owns: the C meaning of the bytes of a block. ie/formats.py is the definition; results are equal to it bit for
+ * Owns: the C meaning of the bytes of a block. ie/formats/ is the definition; results are equal to it bit for
  * bit, which needs -ffp-contract=off. Does not own: block sizes (formats.h), grids (iq_grids.h), any layout.
  *
  * void ie_decode_<name>(const uint8_t *block, float *out): reads the block's bytes, writes its elements.

@@ -1,4 +1,4 @@
-/* Tensor formats and device layouts. Written from ie/formats.py (c_header): do not edit. */
+/* Tensor formats and device layouts. Written from ie/formats/ (header.py): do not edit. */
 #ifndef IE_FORMATS_H
 #define IE_FORMATS_H
 #include <stdint.h>

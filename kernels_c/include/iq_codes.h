@@ -1,4 +1,4 @@
-/* Grids in 16 bits a row. Written from ie/iq_grids.py (codes_header): do not edit. */
+/* Grids in 16 bits a row. Written from ie/formats/iq_grids.py (codes_header): do not edit. */
 #ifndef IE_IQ_CODES_H
 #define IE_IQ_CODES_H
 #include <stdint.h>

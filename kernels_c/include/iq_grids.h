@@ -1,4 +1,4 @@
-/* The lookup grids of the IQ tensor types. Written from ie/iq_grids.py (c_header): do not edit. */
+/* The lookup grids of the IQ tensor types. Written from ie/formats/iq_grids.py (c_header): do not edit. */
 #ifndef IE_IQ_GRIDS_H
 #define IE_IQ_GRIDS_H
 #include <stdint.h>

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from ie.cli import run
+from ie.cli.options import Options
 from ie.cli.session import Session
 from ie.errors import ModelError, ResourceError
-from ie.options import Options
 from ie.tokenizer import TextStream
 
 BOS, END, N_VOCAB = 256, 257, 258

@@ -16,8 +16,8 @@ import pytest
 from ie.cli import run
 from ie.cli.chat import HELP, Conversation, read_message, talk
 from ie.cli.console import Console
+from ie.cli.options import Options, parse
 from ie.errors import OptionError
-from ie.options import Options, parse
 from tests.cli.fake import FakeEngine, FakeLoader
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,18 +11,19 @@ from typing import Any
 
 import pytest
 
-from ie import engine as engine_module
-from ie.bench import Case, measure_drafted, weight_rate
 from ie.cli import bench, run
 from ie.cli.answer import answer
 from ie.cli.chat import Conversation
 from ie.cli.console import Console
 from ie.cli.drafting import Drafting
 from ie.cli.load import load
+from ie.cli.options import parse
 from ie.cli.summary import Timing, summary
-from ie.draft import DraftStats
+from ie.engine import engine as engine_module
+from ie.engine.drafter import DraftStats
 from ie.errors import OptionError
-from ie.options import DraftOptions, parse
+from ie.measure.bench import Case, measure_drafted, weight_rate
+from ie.settings import DraftOptions
 from tests.cli.fake import FakeEngine, FakeLoader
 from tests.drafters import Scripted
 from tiny_models import make_tiny

@@ -13,7 +13,7 @@ import pytest
 from ie.cli import entry
 from ie.engine import Engine
 from ie.errors import ModelError
-from ie.options import EngineOptions
+from ie.settings import EngineOptions
 from tiny_models import make_tiny
 
 RUN = "import sys; from ie.cli.entry import run; sys.exit(run())"
@@ -27,14 +27,14 @@ LOST = b"the file became shorter while it was in use, or its disk failed\n"
 # Shortens the file whose name ends as the first argument says, as soon as it is mapped; then runs a command.
 SHORTENED = """
 import os, sys
-from ie import gguf, mapped
+from ie.gguf import container, mapped
 ending, command = sys.argv[1:3]
 def shortened(path):
     found = mapped.map_file(path)
     if path.endswith(ending):
         os.truncate(path, 0)
     return found
-gguf.map_file = shortened
+container.map_file = shortened
 del sys.argv[1:3]
 from ie.cli import entry
 sys.exit(getattr(entry, command)())

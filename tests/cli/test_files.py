@@ -15,8 +15,8 @@ from ie.cli import ppl, run
 from ie.cli.chat import Conversation, talk
 from ie.cli.console import Console
 from ie.cli.dump import AtomicFile
+from ie.cli.options import parse
 from ie.errors import OptionError
-from ie.options import parse
 from tests.cli.fake import FakeEngine, FakeLoader
 
 ROOT = Path(__file__).resolve().parents[2]

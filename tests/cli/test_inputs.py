@@ -13,9 +13,9 @@ import pytest
 
 from ie.cli.console import describe
 from ie.cli.inputs import read_bytes
+from ie.cli.options import Options
 from ie.cli.task import Task, read_prompt
 from ie.errors import OptionError
-from ie.options import Options
 
 
 class Pieces(io.BytesIO):

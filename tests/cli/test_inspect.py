@@ -16,7 +16,7 @@ from ie.cli import run
 from ie.cli.inspect import statistics
 from ie.devices import ReferenceExecutor
 from ie.devices.base import Place
-from ie.trace import COLUMNS
+from ie.devices.trace import COLUMNS
 from tiny_models import make_tiny
 
 IDS = ["--tokens", "3,1,4,1,5,9,2,6"]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ie.cli import ppl
-from ie.ppl_file import Reader
+from ie.measure.ppl_file import Reader
 from tests.cli.fake import BOS, N_VOCAB, FakeEngine, FakeLoader, FakeTokenizer, logits_after
 from tiny_models import make_tiny
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from ie.cli import sampling
+from ie.cli.options import parse
 from ie.cli.sampling import FileSampling, SamplerMaker, breaker_texts, check, from_file, notes, parameters, parse_bias
 from ie.errors import GgufError, OptionError
 from ie.gguf import GgufFile
-from ie.options import parse
 from ie.sample import DEFAULT_BREAKERS, SAMPLERS, SamplerParams
 from tests import gguf_bytes as w
 from tests.cli.fake import FakeTokenizer

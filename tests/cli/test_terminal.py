@@ -110,7 +110,7 @@ def test_the_prompt_is_text_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_saved_conversations_keep_the_bytes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd) -> None:
     from ie.cli.chat import Conversation
-    from ie.options import parse
+    from ie.cli.options import parse
 
     chosen = parse("ie-run", ["fake.gguf", "-n", "3"])
     chat = Conversation(FakeLoader(FakeEngine(n_ctx=200))(chosen), chosen, 7, Console("ie-run"))

@@ -20,9 +20,9 @@ from ie import native
 from ie.engine import Engine
 from ie.formats import LAYOUTS
 from ie.ops import OPS
-from ie.options import EngineOptions
 from ie.program import Buffer, Command, Program, View
-from ie.step import ROW, Run, StepInputs
+from ie.program.step import ROW, Run, StepInputs
+from ie.settings import EngineOptions
 from scripts import build_kernels
 from tests import variants
 from tests.op_cases import SWEPT, draw, weight_formats

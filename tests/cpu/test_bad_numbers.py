@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ie import diff, native
-from ie.devices import CpuExecutor, ReferenceExecutor
+from ie import native
+from ie.devices import CpuExecutor, ReferenceExecutor, diff
 from ie.engine import Engine
 from ie.errors import IeError, ModelError
-from ie.formats import FORMATS, LAYOUTS, ROWS_LAYOUT, dequantize, format_by_name
-from ie.options import DraftOptions, EngineOptions
+from ie.formats import FORMATS, LAYOUTS, dequantize, format_by_name
+from ie.formats.table import ROWS_LAYOUT
+from ie.settings import DraftOptions, EngineOptions
 from tests.fuzz.case import FORMAT_NAMES, POISONS
 from tests.fuzz.model import HALVES, PLAIN, poison, write
 from tests.rig import pool

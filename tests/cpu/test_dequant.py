@@ -1,4 +1,4 @@
-"""kernels_c/cpu/dequant.c and the decoders of decode.h against ie/formats.py, bit for bit."""
+"""kernels_c/cpu/dequant.c and the decoders of decode.h against ie/formats/, bit for bit."""
 
 from __future__ import annotations
 

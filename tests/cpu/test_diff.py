@@ -13,16 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ie import diff, narrow
-from ie.devices import CpuExecutor, ReferenceExecutor
+from ie.devices import CpuExecutor, ReferenceExecutor, diff
 from ie.devices.base import Data, Item, Q8Rows
+from ie.devices.trace import COLUMNS, TraceExecutor
 from ie.engine import Engine
 from ie.errors import OptionError
 from ie.ops import OPS
-from ie.options import DraftOptions, EngineOptions
-from ie.program import Command, Program, State, View
-from ie.step import StepInputs
-from ie.trace import COLUMNS, TraceExecutor
+from ie.program import Command, Program, State, View, narrow
+from ie.program.step import StepInputs
+from ie.settings import DraftOptions, EngineOptions
 from tests.rig import ISAS
 from tests.variants import NAMES, make, tokens
 
@@ -439,7 +438,7 @@ def test_stopping_after_each_command(models: Models, kind: str) -> None:
 
 
 def diff_run(seq: Any, ids: list[int]) -> Any:
-    from ie.step import Run
+    from ie.program.step import Run
 
     return Run(seq.slot, 0, ids, seq.state, seq.keep(len(ids)))
 

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ie.config import ARCHITECTURES
 from ie.devices import CpuExecutor, ReferenceExecutor
+from ie.model.config import ARCHITECTURES
 from ie.program import View
-from ie.step import StepInputs
+from ie.program.step import StepInputs
 from scripts import fuzz_models
 from tests.fuzz.campaign import Campaign, Result, check_case, genes_reached, places, reduced, run_case
 from tests.fuzz.case import FORMAT_NAMES, GENES, Case, draw, from_json
@@ -145,7 +145,7 @@ def test_other_verdicts_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_other_tokens_with_drafts_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ie import generate
+    from ie.engine import generation as generate
 
     right = generate._accept
     monkeypatch.setattr(generate, "_accept", lambda logits, drafts, *rest: [*drafts, right(logits, [], *rest)[0]])

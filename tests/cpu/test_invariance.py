@@ -14,7 +14,7 @@ import pytest
 
 from ie import formats
 from ie.engine import Engine
-from ie.options import EngineOptions
+from ie.settings import EngineOptions
 from tests import variants
 from tests.rig import ISAS, Array
 from tests.variants import NAMES, make, run, tokens

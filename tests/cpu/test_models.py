@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ie.config import ARCHITECTURES, rope_table
+from ie.devices.weights import vector_values
 from ie.engine import Engine
-from ie.options import EngineOptions
+from ie.model.config import ARCHITECTURES, rope_table
 from ie.program import Vector
-from ie.weights import vector_values
+from ie.settings import EngineOptions
 from tests import reference_models, variants
 from tests.compare import assert_logits
 from tests.rig import Array

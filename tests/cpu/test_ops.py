@@ -15,7 +15,7 @@ from ie import native
 from ie.formats import LAYOUTS
 from ie.ops import OPS
 from ie.program import Buffer, Command, Partials, Program, View
-from ie.step import OUTS, ROW, Run
+from ie.program.step import OUTS, ROW, Run
 from tests.op_cases import SWEPT, check_against_reference, draw, weight_formats
 from tests.rig import ISAS, Array, Case, CpuRun, Recorder, run_cpu, run_reference, used_bytes
 

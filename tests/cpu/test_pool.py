@@ -16,12 +16,12 @@ import pytest
 
 from ie import native
 from ie.devices.cpu import CpuExecutor, available_isas
+from ie.devices.repack import repack, repack_reference
 from ie.engine import Engine
 from ie.errors import DeviceError, IeError, ResourceError
 from ie.formats import LAYOUTS
 from ie.machine import this_machine
-from ie.options import EngineOptions
-from ie.repack import repack, repack_reference
+from ie.settings import EngineOptions
 from tests.op_cases import draw
 from tests.rig import run_cpu
 from tests.variants import NAMES, make, tokens

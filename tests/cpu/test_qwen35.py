@@ -17,7 +17,7 @@ import pytest
 
 from ie.engine import Engine
 from ie.errors import IeError, ModelError
-from ie.options import DraftOptions, EngineOptions
+from ie.settings import DraftOptions, EngineOptions
 from tests.compare import assert_logits
 from tests.reference_qwen35 import Qwen35, draft_chain
 from tests.rig import Array

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from ie import formats, native
+from ie.devices.repack import repack, repack_reference
 from ie.errors import DeviceError
 from ie.formats import FORMATS, LAYOUTS, Layout, layout_for
-from ie.repack import repack, repack_reference
 from tests.compare import Guarded
 from tests.rig import Array, pool
 

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from ie import native
-from ie.draft import Drafter, DraftStats, make
+from ie.draft.choose import make
 from ie.engine import Engine
-from ie.generate import generate
-from ie.options import DraftOptions, EngineOptions
+from ie.engine.drafter import Drafter, DraftStats
+from ie.engine.generation import generate
 from ie.sample import Sampler, SamplerParams
+from ie.settings import DraftOptions, EngineOptions
 from tests.drafters import Scripted
 from tests.variants import make as make_model
 from tests.variants import tokens
@@ -270,7 +271,7 @@ def test_steady_state_allocates_nothing(name: str, models: Models) -> None:
 
 
 def test_fewer_state_slots_mean_shorter_drafts(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ie import engine as engine_module
+    from ie.engine import engine as engine_module
 
     prompt = tokens(12, seed=3)
     truth, _, _ = run(models.engine("qwen35"), prompt, 60, GREEDY)

@@ -16,10 +16,10 @@ import pytest
 
 from ie.devices.base import Place
 from ie.engine import Engine
-from ie.kv import BLOCK, CHUNK
-from ie.kv import Sequence as KvSequence
-from ie.options import DraftOptions, EngineOptions
+from ie.engine.kv import BLOCK, CHUNK
+from ie.engine.kv import Sequence as KvSequence
 from ie.program import State, union
+from ie.settings import DraftOptions, EngineOptions
 from tests.rig import Array
 from tests.variants import make
 

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from ie import tokenizer
-from ie.draft import DraftStats, make
+from ie.draft.choose import make
 from ie.engine import Engine
-from ie.generate import generate
-from ie.options import DraftOptions, EngineOptions
+from ie.engine.drafter import DraftStats
+from ie.engine.generation import generate
 from ie.sample import Sampler, SamplerParams
+from ie.settings import DraftOptions, EngineOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = next((ROOT / "tiny_models" / "trained").glob("*.gguf"), None)
@@ -70,7 +71,7 @@ def test_code(kind: str, depth: int, params: dict[str, Any], least: float, write
 
 def test_perplexity_is_that_of_llama_cpp(writer: Writer) -> None:
     """Eight windows of 512 tokens of a novel; llama.cpp (llama-cpp-python 0.3.36, flash attention) gave 28.7788."""
-    from ie import ppl
+    from ie.measure import ppl
 
     text = (ROOT / "tests" / "golden" / "persuasion.txt").read_bytes().removesuffix(b"\n")
     ids = writer.words.encode(text, add_special=True, parse_special=False)

@@ -12,8 +12,8 @@ import pytest
 from ie import native
 from ie.engine import Engine
 from ie.errors import IeError
-from ie.options import EngineOptions
-from ie.step import StepInputs
+from ie.program.step import StepInputs
+from ie.settings import EngineOptions
 from tests.variants import make
 
 N_CTX, PROMPT = 96, 40

@@ -11,9 +11,9 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from ie.config import ARCHITECTURES
 from ie.devices.cpu import available_isas
 from ie.formats import FORMATS
+from ie.model.config import ARCHITECTURES
 from tests.fuzz.vocabularies import ODDITIES, TEMPLATES, TEXTS
 
 Case = dict[str, Any]

@@ -19,21 +19,22 @@ from typing import Any
 
 import numpy as np
 
-from ie import diff, ppl, tokenizer
+from ie import tokenizer
 from ie.cli import bench as ie_bench
 from ie.cli import ppl as ie_ppl
 from ie.cli import run as ie_run
 from ie.cli import tokenize as ie_tokenize
-from ie.devices import CpuExecutor, ReferenceExecutor
+from ie.devices import CpuExecutor, ReferenceExecutor, diff
 from ie.devices.cpu import available_isas
-from ie.draft import make as make_drafter
+from ie.draft.choose import make as make_drafter
 from ie.engine import Engine
+from ie.engine.generation import generate
 from ie.errors import IeError, SampleError
-from ie.generate import generate
 from ie.gguf import GgufFile
-from ie.options import DraftOptions, EngineOptions
+from ie.measure import ppl
+from ie.program.step import StepInputs
 from ie.sample import Sampler, SamplerParams
-from ie.step import StepInputs
+from ie.settings import DraftOptions, EngineOptions
 from tests.fuzz.case import Case, gene
 from tests.fuzz.vocabularies import TEXTS
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ie.config import ARCHITECTURES
 from ie.formats import format_by_name
+from ie.model.config import ARCHITECTURES
 from tests import gguf_bytes as w
 from tests.fuzz import vocabularies
 from tests.fuzz.case import FORMAT_NAMES, Case, gene

@@ -63,8 +63,8 @@ class Real:
 @pytest.fixture(scope="module", params=REAL)
 def real(request: pytest.FixtureRequest) -> Iterator[Real]:
     from ie.engine import Engine
-    from ie.options import EngineOptions
     from ie.paths import models_dir
+    from ie.settings import EngineOptions
     from ie.tokenizer import load
 
     name = request.param
@@ -97,7 +97,7 @@ def text_tokens(real: Real) -> list[int]:
 
 def continuation(real: Real, prompt: str) -> list[int]:
     """The tokens that ie generates, the ending one included."""
-    from ie.generate import generate
+    from ie.engine.generation import generate
     from ie.sample import Sampler, SamplerParams
 
     sampler = Sampler(SamplerParams(temp=0.0), real.engine.n_vocab)
@@ -226,7 +226,7 @@ def test_best_tokens(real: Real) -> None:
 def test_kl_divergence_live(real: Real) -> None:
     """Of 128 positions the whole vocabulary, where the other engine is installed."""
     pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed; the stored results stand in for it")
-    from ie.compare import kl_divergence
+    from ie.devices.compare import kl_divergence
     from scripts.make_golden import llama_cpp_logits
 
     theirs = llama_cpp_logits(real.path, real.stored["tokens"].tolist()[:128], kv_f32=False)
@@ -238,7 +238,7 @@ def test_kl_divergence_live(real: Real) -> None:
 
 def test_perplexity(real: Real) -> None:
     """The second half of eight windows of 512 tokens, each from an empty cache, as the recorded value was computed."""
-    from ie import ppl
+    from ie.measure import ppl
 
     text = text_tokens(real)
     windows = ppl.disjoint(len(text), WINDOW, bos=real.bos).limited(N_WINDOWS)
@@ -254,7 +254,7 @@ def test_perplexity(real: Real) -> None:
 @pytest.mark.parametrize(("chunk", "threads"), OTHER_RUNS)
 def test_bits_do_not_depend_on_chunk_or_threads(real: Real, chunk: int, threads: int) -> None:
     from ie.engine import Engine
-    from ie.options import EngineOptions
+    from ie.settings import EngineOptions
 
     tokens = real.stored["tokens"].tolist()[:96]
     with Engine.open(str(real.path), EngineOptions(n_ctx=128, chunk=chunk, threads=threads)) as other:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ie import bench
-from ie.bench import Case, Samples
+from ie.measure import bench
+from ie.measure.bench import Case, Samples
 
 
 class FakeSequence:

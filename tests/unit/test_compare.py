@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ie import compare
+from ie.devices import compare
 from tests.compare import Guarded, assert_exact, assert_logits, assert_q8, assert_reduction
 
 Array = np.ndarray[Any, Any]

@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ie import config, kv, native, weights
-from ie.devices import reference
+from ie import native
+from ie.devices import reference, weights
+from ie.engine import kv
+from ie.model import config
 from ie.ops import OP_IDS, OPS
 from ie.ops.table import ARGS_BYTES, COMMAND_BYTES, HEADER_BYTES, KINDS
-from ie.plan import Span, check
-from ie.program import Access, check_stages
+from ie.program.plan import Span, check
+from ie.program.stages import Access, check_stages
 from tests.op_cases import SWEPT, draw, weight_formats
 from tests.rig import Q8
 

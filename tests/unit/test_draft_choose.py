@@ -6,18 +6,9 @@ from typing import Any
 
 import pytest
 
-from ie.draft import PLAIN, DraftStats, make
-from ie.draft.choose import (
-    AGREE,
-    MARGIN,
-    PROBE_EVERY,
-    TRIALS,
-    AutoDrafter,
-    LookupDrafter,
-    MtpDrafter,
-    Plain,
-)
+from ie.draft.choose import AGREE, MARGIN, PROBE_EVERY, TRIALS, AutoDrafter, LookupDrafter, MtpDrafter, Plain, make
 from ie.draft.lookup import MAX_DRAFT
+from ie.engine.drafter import PLAIN, DraftStats
 from ie.errors import OptionError
 
 

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ie.draft import PLAIN
 from ie.draft.choose import LOOKUP_PROBE, LookupDrafter
 from ie.draft.lookup import MAX_CANDIDATES, MAX_DRAFT, MAX_MATCH, MIN_MATCH, SuffixIndex
+from ie.engine.drafter import PLAIN
 
 TEXTS = st.lists(st.integers(0, 3), max_size=80)
 

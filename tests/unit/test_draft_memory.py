@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ie import engine as engine_module
-from ie.engine import FEW_STATE_SLOTS, STATE_SLOTS, Engine
-from ie.kv import BlockPool, Sequence
-from ie.options import DraftOptions, EngineOptions
-from ie.step import StepInputs
+from ie.engine import Engine
+from ie.engine import engine as engine_module
+from ie.engine import memory as memory_module
+from ie.engine.kv import BlockPool, Sequence
+from ie.engine.memory import FEW_STATE_SLOTS, STATE_SLOTS
+from ie.program.step import StepInputs
+from ie.settings import DraftOptions, EngineOptions
 from tiny_models import make_tiny
 
 
@@ -55,13 +57,13 @@ def test_eight_slots_when_memory_is_short(tmp_path: Path, monkeypatch: pytest.Mo
         config = engine.config
     slack = config.state_bytes(STATE_SLOTS) - config.state_bytes(FEW_STATE_SLOTS)
     needed: list[int] = []
-    real = engine_module.memory_need
+    real = memory_module.memory_need
 
     def record(*args: Any) -> Any:
         needed.append(real(*args).total)
         return real(*args)
 
-    monkeypatch.setattr(engine_module, "memory_need", record)
+    monkeypatch.setattr(memory_module, "memory_need", record)
     with Engine.open(path, options):
         pass
     monkeypatch.setattr(engine_module, "free_memory", lambda: max(needed) - slack // 2)

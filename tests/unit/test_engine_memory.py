@@ -11,13 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ie import engine as engine_module
-from ie.config import ARCHITECTURES, ModelConfig
-from ie.engine import Engine, choose_context, largest_context, memory_need
+from ie.engine import Engine
+from ie.engine import engine as engine_module
+from ie.engine import memory as memory_module
+from ie.engine.kv import BLOCK
+from ie.engine.memory import choose_context, largest_context, memory_need
 from ie.errors import FormatError, IeError, ModelError, ResourceError
 from ie.gguf import GgufFile
-from ie.kv import BLOCK
-from ie.options import MAX_AUTO_CONTEXT, EngineOptions
+from ie.model.config import ARCHITECTURES, ModelConfig
+from ie.settings import MAX_AUTO_CONTEXT, EngineOptions
 from tests import patch_gguf
 from tiny_models import ARCHS, make_tiny
 
@@ -93,7 +95,7 @@ def test_what_is_free_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     path = make_tiny(tmp_path / "m.gguf", n_ctx=1 << 16, **SMALL)
     with Engine.open(str(path), EngineOptions(chunk=16)) as engine:
         assert engine.n_ctx == MAX_AUTO_CONTEXT
-    monkeypatch.setattr(engine_module, "free_memory", lambda: engine_module.HOST_BYTES + 1_300_000)
+    monkeypatch.setattr(engine_module, "free_memory", lambda: memory_module.HOST_BYTES + 1_300_000)
     with Engine.open(str(path), EngineOptions(chunk=16)) as engine:
         assert 0 < engine.n_ctx < MAX_AUTO_CONTEXT and engine.n_ctx % BLOCK == 0
         fits = engine.n_ctx

@@ -11,8 +11,9 @@ import gguf
 import numpy as np
 import pytest
 
-from ie import formats, iq_grids
+from ie import formats
 from ie.errors import FormatError
+from ie.formats import dequant, header, iq_grids, table
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -57,7 +58,7 @@ def package_values(name: str, data: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("name", PRESENT)
 def test_equals_the_package(name: str) -> None:
-    fmt = formats.format_by_name(name)
+    fmt = table.format_by_name(name)
     data = blocks_of(fmt, 300)
     expected = package_values(name, data)
     if fmt.block > 1:
@@ -67,7 +68,7 @@ def test_equals_the_package(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["MXFP4", "NVFP4"])
 def test_every_byte_as_scale(name: str) -> None:
-    fmt = formats.format_by_name(name)
+    fmt = table.format_by_name(name)
     data = blocks_of(fmt, 256)
     width = 1 if name == "MXFP4" else 4
     data[:, :width] = np.arange(256)[:, None]
@@ -75,7 +76,7 @@ def test_every_byte_as_scale(name: str) -> None:
 
 
 def test_mxfp4_and_nvfp4_scales_by_hand() -> None:
-    mxfp4, nvfp4 = formats.format_by_name("MXFP4"), formats.format_by_name("NVFP4")
+    mxfp4, nvfp4 = table.format_by_name("MXFP4"), table.format_by_name("NVFP4")
     for e, value in ((0, 2.0**-128), (1, 2.0**-127), (2, 2.0**-126), (254, 2.0**126), (255, 2.0**127)):
         block = np.array([[e] + [0x11] * 16], dtype=np.uint8)
         assert (formats.dequantize(mxfp4, block) == np.float32(value)).all()
@@ -85,14 +86,14 @@ def test_mxfp4_and_nvfp4_scales_by_hand() -> None:
 
 
 def test_q3_k_with_all_ones_scales() -> None:
-    fmt = formats.format_by_name("Q3_K")
+    fmt = table.format_by_name("Q3_K")
     data = blocks_of(fmt, 20)
     data[:, 96:108] = 0xFF
     assert_same_bits(formats.dequantize(fmt, data), package_values("Q3_K", data))
 
 
 def test_iq1_m_scale_from_differing_nibbles() -> None:
-    fmt = formats.format_by_name("IQ1_M")
+    fmt = table.format_by_name("IQ1_M")
     data = blocks_of(fmt, len(HALF_BITS))
     for block, bits in zip(data, HALF_BITS, strict=True):
         for t in range(4):
@@ -122,7 +123,7 @@ def scalar_block(name: str, b: bytes) -> list[float]:
 
 @pytest.mark.parametrize("name", LACKING)
 def test_equals_a_scalar_decoder(name: str) -> None:
-    fmt = formats.format_by_name(name)
+    fmt = table.format_by_name(name)
     data = blocks_of(fmt, 100)
     if name == "F64":
         data[:50] = np.random.default_rng(1).standard_normal(50).view(np.uint8).reshape(50, 8)
@@ -136,7 +137,7 @@ def test_equals_a_scalar_decoder(name: str) -> None:
 def test_known_q4_1_block() -> None:
     block = np.frombuffer(struct.pack("<ee", 0.5, -1.0) + bytes(range(0, 256, 17)), dtype=np.uint8)
     expected = [0.5 * i - 1.0 for i in range(16)] * 2
-    assert formats.dequantize(formats.format_by_name("Q4_1"), block).tolist() == expected
+    assert formats.dequantize(table.format_by_name("Q4_1"), block).tolist() == expected
 
 
 def test_the_table_equals_the_package() -> None:
@@ -146,7 +147,7 @@ def test_the_table_equals_the_package() -> None:
     assert ours.pop(42) == ("Q2_0", 64, 18)
     assert ours == theirs
     assert {fmt.name for fmt in formats.FORMATS.values() if not fmt.stored} == {"Q8_1", "Q8_K"}
-    assert all(formats.format_by_name(fmt.name) is fmt is formats.get_format(i) for i, fmt in formats.FORMATS.items())
+    assert all(table.format_by_name(fmt.name) is fmt is formats.get_format(i) for i, fmt in formats.FORMATS.items())
 
 
 @pytest.mark.parametrize("id_", [-1, 4, 5, 31, 32, 33, 36, 37, 38, 43, 1 << 31])
@@ -156,22 +157,22 @@ def test_unknown_ids(id_: int) -> None:
 
 
 def test_row_bytes_and_names() -> None:
-    fmt = formats.format_by_name("Q6_K")
+    fmt = table.format_by_name("Q6_K")
     assert (fmt.row_bytes(0), fmt.row_bytes(512)) == (0, 420)
     for n in (-256, 1, 255, 257):
         with pytest.raises(FormatError, match="blocks of 256"):
             fmt.row_bytes(n)
-    for call in (formats.format_by_name, formats.layout_by_name):
+    for call in (table.format_by_name, table.layout_by_name):
         with pytest.raises(FormatError, match="q4_9"):
             call("q4_9")
 
 
 def test_shapes_and_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    fmt = formats.format_by_name("Q5_K")
+    fmt = table.format_by_name("Q5_K")
     data = blocks_of(fmt, 60).reshape(3, 4, 5 * fmt.size)
     whole = formats.dequantize(fmt, data)
     assert whole.shape == (3, 4, 5 * 256)
-    monkeypatch.setattr(formats, "_CHUNK_ELEMENTS", 7 * 256)
+    monkeypatch.setattr(dequant, "_CHUNK_ELEMENTS", 7 * 256)
     assert_same_bits(formats.dequantize(fmt, data), whole)
     strided = np.repeat(data, 2, axis=1)[:, ::2]
     assert_same_bits(formats.dequantize(fmt, strided), whole)
@@ -180,7 +181,7 @@ def test_shapes_and_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_result_is_a_copy() -> None:
     data = np.zeros(8, dtype=np.uint8)
-    values = formats.dequantize(formats.format_by_name("F32"), data)
+    values = formats.dequantize(table.format_by_name("F32"), data)
     data[:] = 255
     assert values.tolist() == [0.0, 0.0]
 
@@ -190,12 +191,12 @@ def test_the_result_is_a_copy() -> None:
 )
 def test_partial_blocks_are_refused(data: np.ndarray) -> None:
     with pytest.raises(FormatError, match="multiple of 18"):
-        formats.dequantize(formats.format_by_name("Q4_0"), data)
+        formats.dequantize(table.format_by_name("Q4_0"), data)
 
 
 def test_layouts() -> None:
     for layout in formats.LAYOUTS:
-        fmt = formats.format_by_name(layout.format_name)
+        fmt = table.format_by_name(layout.format_name)
         assert (layout.block, layout.size_per_row_block) == (fmt.block, fmt.size)
         assert layout.size == layout.rows * fmt.size
         end, used = 0, [0] * fmt.size
@@ -209,10 +210,10 @@ def test_layouts() -> None:
         assert used == [1] * fmt.size, "every byte of a file block stands in the tile once"
         assert layout.nbytes(48, 256) == 48 * fmt.row_bytes(256)
         assert layout.nbytes(33, 256) == layout.nbytes(48, 256)
-        assert formats.layout_for(fmt) is layout is formats.layout_by_name(layout.name)
-        assert layout.id < formats.ROWS_LAYOUT
+        assert table.layout_for(fmt) is layout is table.layout_by_name(layout.name)
+        assert layout.id < table.ROWS_LAYOUT
     assert len({layout.id for layout in formats.LAYOUTS}) == len(formats.LAYOUTS)
-    q4_1, q8_0 = formats.layout_by_name("q4_1x16"), formats.layout_by_name("q8_0x16")
+    q4_1, q8_0 = table.layout_by_name("q4_1x16"), table.layout_by_name("q8_0x16")
     assert (q4_1.size, q4_1.offset("d"), q4_1.offset("m"), q4_1.offset("q")) == (320, 0, 32, 64)
     assert (q8_0.size, q8_0.offset("d"), q8_0.offset("q")) == (544, 0, 32)
     with pytest.raises(FormatError, match="33"):
@@ -225,13 +226,13 @@ def test_formats_without_an_interleaved_layout_keep_their_rows() -> None:
     kept = [f for f in formats.FORMATS.values() if f.holds_weights and f.name not in own]
     assert kept
     for fmt in kept:
-        layout = formats.layout_for(fmt)
-        assert (layout.id, layout.rows, layout.size) == (formats.ROWS_LAYOUT + fmt.id, 1, fmt.size)
+        layout = table.layout_for(fmt)
+        assert (layout.id, layout.rows, layout.size) == (table.ROWS_LAYOUT + fmt.id, 1, fmt.size)
         assert layout.nbytes(3, 512) == 3 * fmt.row_bytes(512)
     for fmt in formats.FORMATS.values():
         if not fmt.holds_weights:
             with pytest.raises(FormatError, match=fmt.name):
-                formats.layout_for(fmt)
+                table.layout_for(fmt)
 
 
 @pytest.mark.parametrize("name", iq_grids.NAMES)
@@ -244,7 +245,7 @@ def test_grids_equal_the_package(name: str) -> None:
 
 def test_written_files_are_current() -> None:
     include = ROOT / "kernels_c" / "include"
-    assert (include / "formats.h").read_text() == formats.c_header()
+    assert (include / "formats.h").read_text() == header.c_header()
     assert (include / "iq_grids.h").read_text() == iq_grids.c_header()
     spec = importlib.util.spec_from_file_location("make_iq_grids", ROOT / "scripts" / "make_iq_grids.py")
     assert spec is not None and spec.loader is not None

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from ie.engine.generation import generate
 from ie.errors import ResourceError
-from ie.generate import generate
 
 V = 10
 

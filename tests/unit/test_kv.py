@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from ie.engine.kv import BLOCK, BlockPool, Sequence
 from ie.errors import ResourceError
-from ie.kv import BLOCK, BlockPool, Sequence
-from ie.step import StepInputs
+from ie.program.step import StepInputs
 
 SLOTS, MAX_BLOCKS = 3, 6
 

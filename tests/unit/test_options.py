@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ie import flags, options
+from ie import settings
+from ie.cli import flags, help, options
+from ie.cli.flags import Spec
+from ie.cli.options import Options, parse
 from ie.errors import OptionError
-from ie.flags import Spec
-from ie.options import Options, parse
 
 COUNTS = Spec(("-p",), "counts", "", "model", lo=0, hi=1000)
 
@@ -144,25 +145,25 @@ def test_any_words_parse_or_are_refused_in_one_line(command: str, words: list[st
 
 def test_engine_options_carry_over() -> None:
     got = parse("ie-run", ["-c", "99", "-t", "-1", "--chunk", "7", "--executor", "reference"]).engine()
-    assert got == options.EngineOptions(n_ctx=99, threads=0, chunk=7, executor="reference", cpu_isa="auto")
+    assert got == settings.EngineOptions(n_ctx=99, threads=0, chunk=7, executor="reference", cpu_isa="auto")
 
 
 def test_auto_values() -> None:
-    assert options.resolve_threads(0, 6) == 6
-    assert options.resolve_threads(3, 6) == 3
-    assert [options.bound_threads(n, 4) for n in (-1, 0, 3, 4, 5, 1000)] == [-1, 0, 3, 4, 4, 4]
-    assert options.resolve_context(0, 32768, 10**6) == 8192
-    assert options.resolve_context(0, 2048, 10**6) == 2048
-    assert options.resolve_context(0, 32768, 1000) == 1000
-    assert options.resolve_context(20000, 2048, 1000) == 20000
-    assert options.resolve_seed(0, lambda: 9) == 0
-    assert options.resolve_seed(-1, lambda: 9) == 9
+    assert settings.resolve_threads(0, 6) == 6
+    assert settings.resolve_threads(3, 6) == 3
+    assert [settings.bound_threads(n, 4) for n in (-1, 0, 3, 4, 5, 1000)] == [-1, 0, 3, 4, 4, 4]
+    assert settings.resolve_context(0, 32768, 10**6) == 8192
+    assert settings.resolve_context(0, 2048, 10**6) == 2048
+    assert settings.resolve_context(0, 32768, 1000) == 1000
+    assert settings.resolve_context(20000, 2048, 1000) == 20000
+    assert settings.resolve_seed(0, lambda: 9) == 0
+    assert settings.resolve_seed(-1, lambda: 9) == 9
 
 
 @pytest.mark.parametrize("command", options.COMMANDS)
 def test_help_names_every_flag_and_fits_the_terminal(command: str) -> None:
-    text = options.help_text(command)
-    page = options.markdown()
+    text = help.help_text(command)
+    page = help.markdown()
     for spec in options.specs(command).values():
         for flag in spec.flags + spec.off_flags:
             assert flag in text and f"`{flag}`" in page

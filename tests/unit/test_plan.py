@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ie import native
-from ie.plan import Span, check, live_spans, plan, plan_program
 from ie.program import Buffer, Command, Program, View, finish
-from ie.step import Run
+from ie.program.plan import Span, check, live_spans, plan, plan_program
+from ie.program.step import Run
 from tests.graphs import N_TOKENS, Graph
 from tests.rig import Case, row_bytes, run_cpu, run_in_arena
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ie import ppl, ppl_file
 from ie.errors import FormatError, ResourceError, SampleError
+from ie.measure import ppl, ppl_file
 
 
 class FakeModel:

@@ -9,25 +9,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ie.formats import layout_by_name
-from ie.program import (
-    OUTS,
-    Access,
-    Buffer,
-    Cache,
-    Command,
-    Matrix,
-    Program,
-    Vector,
-    View,
-    accesses,
-    check_stages,
-    finish,
-    fuse,
-    join,
-    stages,
-)
-from ie.step import Run
+from ie.formats.table import layout_by_name
+from ie.program import Buffer, Cache, Command, Matrix, Program, Vector, View, finish
+from ie.program.passes import fuse, join
+from ie.program.stages import Access, accesses, check_stages, stages
+from ie.program.step import OUTS, Run
 from tests.graphs import N_TOKENS, Graph
 from tests.rig import Case, Recorder, run_cpu
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ie import options
+from ie.cli import options
 from tests.unit.test_imports import ROOT, script
 
 check_rules = script("check_rules")

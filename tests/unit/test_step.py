@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ie.step import STEP_DTYPE, STEP_FIELDS, Run, StepInputs
+from ie.program.step import STEP_DTYPE, STEP_FIELDS, Run, StepInputs
 
 
 def _ints(address: int, n: int) -> list[int]:

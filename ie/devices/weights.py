@@ -1,0 +1,174 @@
+"""Weights on their way from the file to a device: sizes, placement, and loading with progress.
+
+Owns: how many bytes a program's weights need, where each lies in one block of device memory, and the loop
+that fills it, tensor by tensor, giving file pages back as it goes so that memory does not double.
+Does not own: the layout (see `repack`) or the memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import ModelError
+from ..formats import dequantize, format_by_name
+from ..gguf import GgufFile
+from ..program import Matrix, Table, Vector
+from .repack import repack
+
+ALIGN = 256
+PIECE = 1 << 22  # bytes of a tensor that are looked through at a time
+
+Weight = Matrix | Vector | Table
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Byte offset of each matrix and vector in one block of `total` bytes; tables stay in the file."""
+
+    offsets: dict[Weight, int]
+    total: int
+
+
+def nbytes(weight: Weight) -> int:
+    """Bytes of a weight on the device; tables, read from the file, take none."""
+    if isinstance(weight, Matrix):
+        return sum(weight.layout.nbytes(m, weight.k) for m in weight.rows)
+    return 4 * weight.n if isinstance(weight, Vector) else 0
+
+
+def place(weights: Sequence[Weight]) -> Placement:
+    """Lay weights out in order of use, each aligned."""
+    offsets: dict[Weight, int] = {}
+    pos = 0
+    for w in weights:
+        if not isinstance(w, Table):
+            offsets[w] = pos
+            pos += -(-nbytes(w) // ALIGN) * ALIGN
+    return Placement(offsets, pos)
+
+
+def vector_values(gguf: GgufFile, weight: Vector) -> np.ndarray:
+    """float32 [n]: the tensors of a vector one after the other. ModelError when a value is NaN or infinite."""
+    parts = [dequantize(gguf.tensors[n].format, gguf.tensors[n].data()).reshape(-1) for n in weight.names]
+    if weight.pieces:
+        values = dict(zip(weight.names, parts, strict=True))
+        parts = [values[name][first : first + n] for name, first, n in weight.pieces]
+    out = np.concatenate([p.reshape(-1) for p in parts]).astype(np.float32, copy=False)
+    if not np.isfinite(out).all():
+        for name in dict.fromkeys(weight.names):
+            refuse_bad_numbers(gguf, name)
+    return out
+
+
+def refuse_bad_numbers(gguf: GgufFile, name: str) -> None:
+    """ModelError that names the first NaN or infinity of a tensor; nothing when there is none.
+
+    A weight that is no number gives results that are none, or worse, that look like some: no executor loads it."""
+    info = gguf.tensors[name]
+    row_bytes = info.format.row_bytes(info.shape[0])
+    rows = info.data().reshape(-1, row_bytes)
+    step = max(1, PIECE // row_bytes)
+    for start in range(0, len(rows), step):
+        values = dequantize(info.format, rows[start : start + step])
+        bad = np.argwhere(~np.isfinite(values))
+        if len(bad):
+            row, column = (int(i) for i in bad[0])
+            what = "NaN" if np.isnan(values[row, column]) else "an infinity"
+            where = f"value {column}" + (f" of row {start + row}" if len(rows) > 1 else "")
+            raise ModelError(
+                f"{gguf.path}: tensor {name} holds {what} ({where}): the file is damaged; fetch it or convert it again"
+            )
+
+
+def matrix_values(gguf: GgufFile, weight: Matrix) -> np.ndarray:
+    """float32 [m, k]: the tensors of a matrix, dequantised and stacked."""
+    out = []
+    for name, first, m in weight.parts():
+        values = dequantize(gguf.tensors[name].format, rows_of(gguf, name, first, m, weight.k)).reshape(-1, weight.k)
+        if requantized(gguf, weight, name):
+            fmt = format_by_name(weight.layout.format_name)
+            values = dequantize(fmt, quantize_q4_0(values)).reshape(-1, weight.k)
+        out.append(values)
+    return np.concatenate(out)
+
+
+def requantized(gguf: GgufFile, weight: Matrix, name: str) -> bool:
+    """Whether the layout holds another format than the file: a Q4_0 copy, made while loading."""
+    return gguf.tensors[name].format.name != weight.layout.format_name
+
+
+def quantize_q4_0(x: np.ndarray) -> np.ndarray:
+    """Q4_0 blocks uint8 [rows, bytes] of float32 [rows, n]: the element of largest magnitude gets code 0 (-8)."""
+    blocks = x.reshape(x.shape[0], -1, 32).astype(np.float32)
+    at = np.abs(blocks).argmax(axis=-1)[..., None]
+    d = np.take_along_axis(blocks, at, axis=-1) / np.float32(-8)
+    with np.errstate(all="ignore"):  # a file may hold anything; drafts of such a block are no good, and that is all
+        inverse = np.where(d == 0, np.float32(0), np.float32(1) / d)
+        codes = np.minimum(15, (blocks * inverse + np.float32(8.5)).astype(np.int32)).astype(np.uint8)
+        scale = d.astype(np.float16).view(np.uint8).reshape(*d.shape[:-1], 2)
+    packed = codes[..., :16] | (codes[..., 16:] << 4)
+    return np.concatenate([scale, packed], axis=-1).reshape(x.shape[0], -1)
+
+
+def rows_of(gguf: GgufFile, name: str, first: int, rows: int, k: int) -> np.ndarray:
+    """Bytes of rows [first, first + rows) of a tensor whose rows hold k values: uint8, zero copy."""
+    info = gguf.tensors[name]
+    size = info.format.row_bytes(k)
+    return info.data()[first * size : (first + rows) * size]
+
+
+def load(
+    gguf: GgufFile, weights: Sequence[Weight], memory: np.ndarray, pool: object, progress: Callable[[int, int], None]
+) -> dict[Weight, int]:
+    """Fill `memory` (zeroed uint8) and return the offset of each weight; progress(bytes done, bytes in total).
+
+    ModelError for the first weight, in order of use, that is NaN or infinite."""
+    placement = place(weights)
+    done = 0
+    for weight, offset in placement.offsets.items():
+        if isinstance(weight, Vector):
+            values = vector_values(gguf, weight).view(np.uint8)
+            memory[offset : offset + values.size] = values
+        elif isinstance(weight, Matrix):
+            pos = offset
+            for name, first, rows in weight.parts():
+                size = weight.layout.nbytes(rows, weight.k)
+                if requantized(gguf, weight, name):
+                    _load_q4_0(gguf, weight, name, first, rows, memory[pos : pos + size], pool)
+                else:
+                    data = rows_of(gguf, name, first, rows, weight.k)
+                    if not repack(pool, weight.layout, data, memory[pos : pos + size], rows, weight.k):
+                        refuse_bad_numbers(gguf, name)
+                pos += size
+            for name in set(weight.names):
+                gguf.tensors[name].release()
+        done += nbytes(weight)
+        progress(done, placement.total)
+    return placement.offsets
+
+
+def check(gguf: GgufFile, weights: Sequence[Weight]) -> None:
+    """What `load` refuses, for an executor that reads the weights as it goes. ModelError."""
+    for weight in weights:
+        if not isinstance(weight, Table):
+            for name in dict.fromkeys(weight.names):
+                refuse_bad_numbers(gguf, name)
+
+
+def _load_q4_0(
+    gguf: GgufFile, weight: Matrix, name: str, first: int, rows: int, memory: np.ndarray, pool: object
+) -> None:
+    """Repack rows of a tensor as Q4_0, a few thousand rows at a time so that no F32 copy of it exists."""
+    piece = 4096  # whole row groups
+    for start in range(0, rows, piece):
+        n = min(piece, rows - start)
+        raw = rows_of(gguf, name, first + start, n, weight.k)
+        values = dequantize(gguf.tensors[name].format, raw).reshape(n, weight.k)
+        if not np.isfinite(values).all():
+            refuse_bad_numbers(gguf, name)
+        at = weight.layout.nbytes(start, weight.k)
+        size = weight.layout.nbytes(n, weight.k)
+        repack(pool, weight.layout, quantize_q4_0(values).reshape(-1), memory[at : at + size], n, weight.k)

@@ -1,0 +1,1 @@
+"""Measuring a model: perplexity and divergence, and speed."""
