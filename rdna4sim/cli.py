@@ -27,6 +27,8 @@ SHOWN = 16
 """Values of a buffer that `=>-` prints."""
 LIMIT = 256 << 20
 """Bytes of the largest file that is read."""
+NAMES, NAME = 64, 1000
+"""How many names a message lists, and characters of each."""
 
 
 def triple(most: Sequence[int]) -> Callable[[click.Context, click.Parameter, str], tuple[int, int, int]]:
@@ -81,7 +83,7 @@ def read_image(name: str) -> CodeObject:
 
 def kernel_of(code: CodeObject, file: str, name: str | None) -> Kernel:
     """The kernel of this name, or the only one."""
-    names = ", ".join(kernel.name for kernel in code.kernels)
+    names = few([kernel.name for kernel in code.kernels])
     if not names:
         raise SimError(f"{file}: no kernels")
     if name is None and len(code.kernels) > 1:
@@ -90,6 +92,12 @@ def kernel_of(code: CodeObject, file: str, name: str | None) -> Kernel:
         if name in (None, kernel.name):
             return kernel
     raise SimError(f"{file}: no kernel {name}; there is {names}")
+
+
+def few(names: Sequence[str]) -> str:
+    """Names for a message: not all of very many, and no very long one whole."""
+    shown = [name if len(name) <= NAME else name[:NAME] + "..." for name in names[:NAMES]]
+    return ", ".join(shown) + (f" and {len(names) - NAMES} more" if len(names) > NAMES else "")
 
 
 OPTIONS = """\b
@@ -155,7 +163,7 @@ def disasm_command(file: str, kernel: str | None) -> None:
         known = disasm.functions(code)
         chosen = [symbol for symbol in known if kernel in (None, symbol.name)]
         if not chosen and kernel is not None:
-            raise SimError(f"no function {kernel}; there is {', '.join(symbol.name for symbol in known) or 'none'}")
+            raise SimError(f"no function {kernel}; there is {few([symbol.name for symbol in known]) or 'none'}")
         out(f"\n{disasm.printable(file)}:\tfile format elf64-amdgpu\n\nDisassembly of section .text:\n")
         for symbol in chosen:
             out("\n" + "".join(line + "\n" for line in disasm.listing(code, symbol, known)))
@@ -235,7 +243,7 @@ def summary(kernel: Kernel, shape: runner.Shape, seconds: Sequence[float]) -> st
     if len(seconds) > 1:
         times = f"{len(seconds)} launches, first {times}, fastest {min(seconds):.6f} s"
     groups = f"{shape.groups} workgroup{'s' if shape.groups > 1 else ''} of {shape.threads} threads"
-    return f"{kernel.name}: {groups}, {shape.waves} waves, {times}\n"
+    return f"{disasm.printable(kernel.name)}: {groups}, {shape.waves} waves, {times}\n"
 
 
 def abandon_stdout() -> None:
@@ -266,7 +274,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             os._exit(130)
         return 130
     except runner.Fault as e:
-        sys.stderr.write(e.report) if e.report else say(str(e))
+        if not e.report:
+            say(str(e))
+        for line in e.report.splitlines():
+            sys.stderr.write(f"{disasm.printable(line)}\n")
     except ClosedOutput:
         return 0
     except (SimError, MemoryError) as e:
