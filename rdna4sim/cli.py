@@ -1,7 +1,8 @@
 """`rdna4sim`: looks into code objects and runs their kernels.
 
 Owns: commands and options, what goes to which stream, and statuses: 0 done, also when the reader of stdout left early;
-1 error, one line on stderr; 130 after Ctrl-C. A kernel's fault is the simulator's report on stderr and 1.
+1 error, one line on stderr; 130 after Ctrl-C, 143 after SIGTERM or SIGHUP. A kernel's fault is the simulator's report
+on stderr and 1.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 
 from . import __version__, arguments, disasm, info
 from . import run as runner
-from .cache import stand_in
+from .cache import Terminated, end_tidily, stand_in
 from .elf import CodeObject, Kernel, unbundled
 from .errors import SimError
 
@@ -259,6 +260,7 @@ def say(message: str) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status."""
+    end_tidily()
     try:
         cli.main(list(sys.argv[1:] if argv is None else argv), "rdna4sim", standalone_mode=False)
         return 0
@@ -266,13 +268,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(e.format_message() + "\n")
     except click.ClickException as e:
         say(e.format_message())
-    except (click.Abort, KeyboardInterrupt, runner.Running):
+    except (click.Abort, KeyboardInterrupt, runner.Running, Terminated) as e:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        say("interrupted")
+        status = 128 + (signal.SIGTERM if isinstance(e, Terminated) else signal.SIGINT)
+        say("terminated" if isinstance(e, Terminated) else "interrupted")
         if threading.active_count() > 1:  # a launch, which the interpreter would wait for
             sys.stderr.flush()
-            os._exit(130)
-        return 130
+            os._exit(status)
+        return status
     except runner.Fault as e:
         if not e.report:
             say(str(e))
