@@ -7,12 +7,16 @@ itself, so that one which was damaged later is made anew.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import shutil
+import signal
+import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +37,18 @@ FLAGS = ["-std=gnu2x", "-O2", "-fPIC", "-ffp-contract=off", "-Xclang", "-ffloat1
     "-fno-strict-aliasing",
          "-fno-math-errno", "-fno-stack-protector", "-Wno-psabi"]  # fmt: skip
 NATIVE = "-march=native"
+# A wave's stack is host.h's STACK_BYTES: no function of a kernel may come near that.
+FRAME = ["-Wframe-larger-than=1048576", "-Werror=frame-larger-than"]
+# For all of one library, from the first compiler process on; and each process for itself, if nobody is left to end it.
+COMPILE_SECONDS = 900
+COMPILE_BYTES = 12 << 30
+LIMITED = f"""import resource, runpy
+resource.setrlimit(resource.RLIMIT_CPU, ({COMPILE_SECONDS}, {COMPILE_SECONDS}))
+most = resource.getrlimit(resource.RLIMIT_AS)[1]
+least = {COMPILE_BYTES} if most == resource.RLIM_INFINITY else min(most, {COMPILE_BYTES})
+resource.setrlimit(resource.RLIMIT_AS, (least, most))
+runpy.run_module("ziglang", run_name="__main__")
+"""
 # About this many characters of C go into one compiler process.
 SHARE = 150_000
 # Behind the library's own bytes, where no loader looks: this and the SHA-256 of those bytes.
@@ -68,23 +84,105 @@ def key(data: bytes, variant: Variant) -> str:
     return hashlib.sha256(sources_digest().encode() + variant.name.encode() + b"\0" + data).hexdigest()[:32]
 
 
-def tool(arguments: list[str], what: str, folder: Path) -> None:
-    """Run the compiler of the ziglang wheel, never a ziglang.py of the working folder; its own cache is in `folder`."""
-    command = [sys.executable, "-P", "-m", "ziglang", *arguments]
-    ran = subprocess.run(command, capture_output=True, text=True, errors="replace", env=compiler_environment(folder))
-    if ran.returncode:
-        first = next((line for line in ran.stderr.splitlines() if "error" in line), ran.stderr.strip()[:300])
-        raise SimError(f"{what}: the C compiler failed: {first}")
+class Tools:
+    """The compiler's processes for one library: together no longer than `seconds`, and none outlives this context."""
+
+    def __init__(self, what: str, folder: Path, seconds: float = COMPILE_SECONDS) -> None:
+        self.what, self.folder, self.seconds = what, folder, seconds
+        self.end = time.monotonic() + seconds
+        self.running: set[subprocess.Popen[str]] = set()
+        self.lock, self.stopped = threading.Lock(), False
+
+    def __enter__(self) -> Tools:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with self.lock:
+            self.stopped = True
+            for process in self.running:
+                self.kill(process)
+
+    def kill(self, process: subprocess.Popen[str]) -> None:
+        with suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+    def run(self, arguments: list[str]) -> None:
+        """Runs the compiler of the ziglang wheel, never a ziglang.py of the working folder. Raises SimError.
+
+        It is the head of a process group: it may start processes of its own, which end with it.
+        """
+        command = [sys.executable, "-P", "-c", LIMITED, *arguments]
+        pipe, nothing, environment = subprocess.PIPE, subprocess.DEVNULL, compiler_environment(self.folder)
+        with self.lock:
+            if self.stopped:
+                return
+            process = subprocess.Popen(
+                command, stdin=nothing, stdout=nothing, stderr=pipe, text=True, errors="replace", env=environment,
+                process_group=0,
+            )  # fmt: skip
+            self.running.add(process)
+        try:
+            _, said = process.communicate(timeout=max(0.0, self.end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            raise SimError(f"{self.what}: the C compiler took more than {self.seconds:g} s") from None
+        finally:
+            with self.lock:
+                self.running.discard(process)
+                self.kill(process)
+            process.wait()
+        if process.returncode:
+            first = next((line for line in said.splitlines() if "error" in line), said.strip()[:300])
+            raise SimError(f"{self.what}: the C compiler failed: {first}")
+
+
+def trusted(path: Path, file: int) -> None:
+    """Raises SimError unless what is open belongs to this user, and nobody else may write to it: its code will run."""
+    about = os.fstat(file)
+    if about.st_uid != os.geteuid():
+        raise SimError(f"{path}: belongs to user {about.st_uid}, expected {os.geteuid()}: set RDNA4SIM_CACHE")
+    if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise SimError(f"{path}: others may write to it, and what is in it runs: chmod go-w, or set RDNA4SIM_CACHE")
+
+
+def private_folder(folder: Path) -> Path:
+    """Makes the folder if it is not there; its path without links. Raises SimError where others could change it."""
+    fresh = not folder.exists()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    real = Path(os.path.realpath(folder))
+    for parent in real.parents:
+        mode = parent.stat().st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise SimError(f"{real}: everybody may write to {parent}: chmod o-w, or set RDNA4SIM_CACHE")
+    opened = os.open(real, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if fresh:
+            os.fchmod(opened, 0o700)
+        trusted(real, opened)
+    finally:
+        os.close(opened)
+    return real
 
 
 def sealed(path: Path) -> bool:
-    """Whether the file is there, whole and unchanged."""
+    """Whether the file is there, whole and unchanged. Raises SimError if it is somebody else's."""
     try:
-        data = path.read_bytes()
-    except OSError:
+        opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
         return False
+    except OSError as e:
+        raise SimError(f"{path}: {e.strerror}; remove it") from None
+    with os.fdopen(opened, "rb") as file:
+        trusted(path, opened)
+        if not stat.S_ISREG(os.fstat(opened).st_mode):
+            raise SimError(f"{path}: not a regular file; remove it")
+        data = file.read()
     body, seal = data[: -len(SEAL) - 32], data[-len(SEAL) - 32 :]
     return seal == SEAL + hashlib.sha256(body).digest()
+
+
+def c_string(path: str) -> str:
+    """A path as a C string: every byte as a number, whatever it holds."""
+    return '"' + "".join(f"\\{byte:03o}" for byte in os.fsencode(path)) + '"'
 
 
 def keep(built: Path, output: Path) -> None:
@@ -93,14 +191,14 @@ def keep(built: Path, output: Path) -> None:
     with built.open("ab") as file:
         file.write(SEAL + digest)
         file.flush()
+        os.fchmod(file.fileno(), 0o700)
         os.fsync(file.fileno())
     os.replace(built, output)
 
 
 @contextmanager
 def workshop(folder: Path) -> Iterator[Path]:
-    """A folder to compile in."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """A folder to compile in, gone afterwards."""
     with tempfile.TemporaryDirectory(dir=folder, prefix="build-", ignore_cleanup_errors=True) as work:
         yield Path(work)
 
@@ -130,21 +228,23 @@ def compile_parts(texts: list[str], variant: Variant, folder: Path, output: Path
     for i, text in enumerate(sources):
         (folder / f"part{i}.c").write_text(text)
         objects.append(str(folder / f"part{i}.o"))
-    flags = [*FLAGS, NATIVE, "-I", str(INCLUDE), "-fvisibility=default", "-target", f"{os.uname().machine}-linux-gnu"]
+    flags = [*FLAGS, *FRAME, NATIVE, "-I", str(INCLUDE), "-fvisibility=default"]
+    flags += ["-target", f"{os.uname().machine}-linux-gnu"]
 
-    def build(i: int) -> None:
-        source = str(folder / f"part{i}.c")
-        tool(["clang", *flags, "-ffreestanding", "-c", source, "-o", objects[i]], output.name, folder)
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool, Tools(output.name, folder) as tools:
 
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        def build(i: int) -> None:
+            source = str(folder / f"part{i}.c")
+            tools.run(["clang", *flags, "-ffreestanding", "-c", source, "-o", objects[i]])
+
         list(pool.map(build, range(len(sources))))
-    tool(["ld.lld", "-shared", "-Bsymbolic", *objects, "-o", str(folder / "out.so")], output.name, folder)
+        tools.run(["ld.lld", "-shared", "-Bsymbolic", *objects, "-o", str(folder / "out.so")])
     keep(folder / "out.so", output)
 
 
 def translated(data: bytes, variant: Variant) -> Path:
     """The shared library of a code object's kernels; made if it is not there or damaged."""
-    folder = cache_folder()
+    folder = private_folder(cache_folder())
     output = folder / f"{key(data, variant)}.so"
     sweep(folder)
     if sealed(output):
@@ -157,30 +257,56 @@ def translated(data: bytes, variant: Variant) -> Path:
 
 def stand_in() -> Path:
     """The shared library that stands in for libamdhip64; made if it is not there or damaged."""
-    cached = cache_folder()
-    output = cached / f"hip-{sources_digest()[:24]}" / "libamdhip64.so.6"
+    cached = private_folder(cache_folder())
+    output = private_folder(cached / f"hip-{sources_digest()[:24]}") / "libamdhip64.so.6"
     sweep(cached)
     if sealed(output):
         return output
     with workshop(cached) as work:
         built = work / output.name
         sources = [str(path) for path in sorted(HIP.glob("*.c"))]
-        defines = [f'-DRDNA4SIM_BUILT_WITH="{sys.executable}"', f'-DRDNA4SIM_PACKAGE_PARENT="{PACKAGE.parent}"']
+        places = {"RDNA4SIM_BUILT_WITH": sys.executable, "RDNA4SIM_PACKAGE_PARENT": str(PACKAGE.parent)}
+        defines = [f"-D{name}={c_string(place)}" for name, place in places.items()]
         shared = ["cc", "-shared", f"-Wl,-soname,{output.name}", *FLAGS, "-mcpu=native", "-fno-sanitize=all"]
         libraries = ["-lpthread", "-ldl", "-lm", "-o", str(built)]
-        tool([*shared, "-I", str(INCLUDE), *defines, *sources, *libraries], "the HIP stand-in", work)
-        output.parent.mkdir(exist_ok=True)
+        with Tools("the HIP stand-in", work) as tools:
+            tools.run([*shared, "-I", str(INCLUDE), *defines, *sources, *libraries])
         keep(built, output)
     return output
+
+
+class Terminated(BaseException):
+    """SIGTERM or SIGHUP came: what is unfinished goes, and the process ends."""
+
+
+def end_tidily() -> None:
+    """From now on SIGTERM and SIGHUP are Terminated in the main thread, so that no half-made file stays behind."""
+
+    def end(number: int, frame: object) -> None:
+        for each in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(each, signal.SIG_IGN)
+        raise Terminated
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, end)
+
+
+def end_with_parent() -> None:
+    """SIGTERM for this process when the thread that started it, and waits for it, is no more."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, int(signal.SIGTERM))
 
 
 def main(arguments: list[str]) -> None:
     """What the stand-in runs: VARIANT, with the image on stdin. Prints the library's path; or the reason there is none,
     and ends with 1. After Ctrl-C it ends with 130 and says nothing: the host program hears of it too."""
+    end_tidily()
+    end_with_parent()
     try:
         answer, status = os.fsencode(translated(sys.stdin.buffer.read(), Variant.named(arguments[0]))), 0
-    except KeyboardInterrupt:
-        os._exit(130)
+    except (KeyboardInterrupt, Terminated) as e:
+        os._exit(130 if isinstance(e, KeyboardInterrupt) else 128 + signal.SIGTERM)
     except (SimError, OSError) as e:
         answer, status = str(e).encode("utf-8", "surrogateescape"), 1
     except Exception as e:  # A damaged file that nobody thought of: still one line, and the host program lives on.

@@ -1,7 +1,8 @@
 """`rdna4sim`: looks into code objects and runs their kernels.
 
 Owns: commands and options, what goes to which stream, and statuses: 0 done, also when the reader of stdout left early;
-1 error, one line on stderr; 130 after Ctrl-C. A kernel's fault is the simulator's report on stderr and 1.
+1 error, one line on stderr; 130 after Ctrl-C, 143 after SIGTERM or SIGHUP. A kernel's fault is the simulator's report
+on stderr and 1.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 
 from . import __version__, arguments, disasm, info
 from . import run as runner
-from .cache import stand_in
+from .cache import Terminated, end_tidily, stand_in
 from .elf import CodeObject, Kernel, unbundled
 from .errors import SimError
 
@@ -27,6 +28,8 @@ SHOWN = 16
 """Values of a buffer that `=>-` prints."""
 LIMIT = 256 << 20
 """Bytes of the largest file that is read."""
+NAMES, NAME = 64, 1000
+"""How many names a message lists, and characters of each."""
 
 
 def triple(most: Sequence[int]) -> Callable[[click.Context, click.Parameter, str], tuple[int, int, int]]:
@@ -81,7 +84,7 @@ def read_image(name: str) -> CodeObject:
 
 def kernel_of(code: CodeObject, file: str, name: str | None) -> Kernel:
     """The kernel of this name, or the only one."""
-    names = ", ".join(kernel.name for kernel in code.kernels)
+    names = few([kernel.name for kernel in code.kernels])
     if not names:
         raise SimError(f"{file}: no kernels")
     if name is None and len(code.kernels) > 1:
@@ -90,6 +93,12 @@ def kernel_of(code: CodeObject, file: str, name: str | None) -> Kernel:
         if name in (None, kernel.name):
             return kernel
     raise SimError(f"{file}: no kernel {name}; there is {names}")
+
+
+def few(names: Sequence[str]) -> str:
+    """Names for a message: not all of very many, and no very long one whole."""
+    shown = [name if len(name) <= NAME else name[:NAME] + "..." for name in names[:NAMES]]
+    return ", ".join(shown) + (f" and {len(names) - NAMES} more" if len(names) > NAMES else "")
 
 
 OPTIONS = """\b
@@ -155,7 +164,7 @@ def disasm_command(file: str, kernel: str | None) -> None:
         known = disasm.functions(code)
         chosen = [symbol for symbol in known if kernel in (None, symbol.name)]
         if not chosen and kernel is not None:
-            raise SimError(f"no function {kernel}; there is {', '.join(symbol.name for symbol in known) or 'none'}")
+            raise SimError(f"no function {kernel}; there is {few([symbol.name for symbol in known]) or 'none'}")
         out(f"\n{disasm.printable(file)}:\tfile format elf64-amdgpu\n\nDisassembly of section .text:\n")
         for symbol in chosen:
             out("\n" + "".join(line + "\n" for line in disasm.listing(code, symbol, known)))
@@ -235,7 +244,7 @@ def summary(kernel: Kernel, shape: runner.Shape, seconds: Sequence[float]) -> st
     if len(seconds) > 1:
         times = f"{len(seconds)} launches, first {times}, fastest {min(seconds):.6f} s"
     groups = f"{shape.groups} workgroup{'s' if shape.groups > 1 else ''} of {shape.threads} threads"
-    return f"{kernel.name}: {groups}, {shape.waves} waves, {times}\n"
+    return f"{disasm.printable(kernel.name)}: {groups}, {shape.waves} waves, {times}\n"
 
 
 def abandon_stdout() -> None:
@@ -251,6 +260,7 @@ def say(message: str) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status."""
+    end_tidily()
     try:
         cli.main(list(sys.argv[1:] if argv is None else argv), "rdna4sim", standalone_mode=False)
         return 0
@@ -258,15 +268,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(e.format_message() + "\n")
     except click.ClickException as e:
         say(e.format_message())
-    except (click.Abort, KeyboardInterrupt, runner.Running):
+    except (click.Abort, KeyboardInterrupt, runner.Running, Terminated) as e:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        say("interrupted")
+        status = 128 + (signal.SIGTERM if isinstance(e, Terminated) else signal.SIGINT)
+        say("terminated" if isinstance(e, Terminated) else "interrupted")
         if threading.active_count() > 1:  # a launch, which the interpreter would wait for
             sys.stderr.flush()
-            os._exit(130)
-        return 130
+            os._exit(status)
+        return status
     except runner.Fault as e:
-        sys.stderr.write(e.report) if e.report else say(str(e))
+        if not e.report:
+            say(str(e))
+        for line in e.report.splitlines():
+            sys.stderr.write(f"{disasm.printable(line)}\n")
     except ClosedOutput:
         return 0
     except (SimError, MemoryError) as e:

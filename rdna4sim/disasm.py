@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -479,13 +480,25 @@ def branch_target(inst: Inst, known: list[Symbol]) -> str:
     """` <name+0x10>` for a branch; empty for anything else."""
     if inst.fmt != "SOPP" or not inst.name.startswith(("s_branch", "s_cbranch")):
         return ""
-    before = [symbol for symbol in known if symbol.address <= inst.target]
-    if not before:
+    count = bisect_right(known, inst.target, key=lambda symbol: symbol.address)
+    if not count:
         return ""
-    offset = inst.target - before[-1].address
-    return f" <{printable(before[-1].name)}+{offset:#x}>" if offset else f" <{printable(before[-1].name)}>"
+    offset = inst.target - known[count - 1].address
+    return f" <{printable(known[count - 1].name)}{f'+{offset:#x}' if offset else ''}>"
 
 
 def printable(text: str) -> str:
-    """A name from a file, on one line and without control characters."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
+    """Text from outside, on one line: what a terminal would obey, or what is no UTF-8, is written as \\x1b or \\u202e.
+
+    Everything that a command prints of a file goes through here; hip/report.c is the same for the stand-in.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else escaped(c) for c in text)
+
+
+def escaped(c: str) -> str:
+    """One character as an escape; a byte that was no UTF-8 (`elf.decoded`) as that byte."""
+    if 0xDC80 <= ord(c) <= 0xDCFF:
+        return f"\\x{ord(c) - 0xDC00:02x}"
+    return c.encode("unicode_escape", "backslashreplace").decode()

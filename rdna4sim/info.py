@@ -10,9 +10,9 @@ from typing import Any
 
 from .decode import Inst
 from .disasm import functions, printable, scan
-from .elf import CodeObject, Kernel
+from .elf import CodeObject, Kernel, whole
 from .errors import SimError
-from .translate import Variant, count_class, kernel_function
+from .translate import Budget, Variant, count_class, kernel_function
 
 WAVE32 = 1 << 10
 CLASSES = ("VALU", "SALU", "VMEM", "SMEM", "LDS", "WMMA", "WAIT", "BRANCH", "BARRIER", "OTHER", "unknown")
@@ -23,7 +23,7 @@ def explicit_arguments(kernel: Kernel) -> list[dict[str, Any]]:
     found = []
     for arg in kernel.args:
         offset, size, kind = arg.get(".offset"), arg.get(".size"), str(arg.get(".value_kind", ""))
-        if isinstance(offset, int) and isinstance(size, int) and not kind.startswith("hidden_"):
+        if whole(offset) and whole(size) and not kind.startswith("hidden_"):
             texts = {key: printable(str(arg.get(f".{key}", ""))) for key in ("name", "type_name")}
             found.append({"offset": offset, "size": size, "kind": printable(kind), **texts})
     return found
@@ -33,10 +33,10 @@ def class_of(inst: Inst | None) -> str:
     return "unknown" if inst is None else count_class(inst)
 
 
-def refusal(code: CodeObject, kernel: Kernel) -> str:
+def refusal(code: CodeObject, kernel: Kernel, budget: Budget) -> str:
     """Why this kernel cannot be run, with the address of the instruction; empty if it can."""
     try:
-        kernel_function(code, kernel, 0, Variant())
+        kernel_function(code, kernel, 0, Variant(), budget)
     except SimError as e:
         return printable(str(e))
     except Exception as e:  # A damaged file that nobody thought of; `run` says the same.
@@ -44,8 +44,8 @@ def refusal(code: CodeObject, kernel: Kernel) -> str:
     return ""
 
 
-def describe_kernel(code: CodeObject, kernel: Kernel) -> dict[str, Any]:
-    size = next((s.size for s in functions(code) if s.address == kernel.entry), kernel.size)
+def describe_kernel(code: CodeObject, kernel: Kernel, size: int, budget: Budget) -> dict[str, Any]:
+    """size: bytes of its code."""
     counts = Counter(class_of(inst) for _, inst, _ in scan(code.code(kernel.entry, size), kernel.entry))
     hidden = [str(arg.get(".value_kind", "")) for arg in kernel.args]
     return {
@@ -60,7 +60,7 @@ def describe_kernel(code: CodeObject, kernel: Kernel) -> dict[str, Any]:
         "max_threads": kernel.max_threads,
         "wave_size": 32 if kernel.properties & WAVE32 else 64,
         "instructions": {name: counts[name] for name in CLASSES if counts[name]},
-        "refused": refusal(code, kernel),
+        "refused": refusal(code, kernel, budget),
         "arguments": explicit_arguments(kernel),
         "hidden_arguments": sum(kind.startswith("hidden_") for kind in hidden),
     }
@@ -68,6 +68,8 @@ def describe_kernel(code: CodeObject, kernel: Kernel) -> dict[str, Any]:
 
 def describe(code: CodeObject) -> dict[str, Any]:
     """Everything, ready for JSON. Sizes and addresses are bytes."""
+    sizes = {symbol.address: symbol.size for symbol in functions(code)}
+    budget = Budget()
     target = code.metadata.get("amdhsa.target")
     return {
         "processor": code.processor,
@@ -77,7 +79,7 @@ def describe(code: CodeObject) -> dict[str, Any]:
             {"address": address, "offset": offset, "file_bytes": in_file, "memory_bytes": in_memory}
             for address, offset, in_file, in_memory in code.segments
         ],
-        "kernels": [describe_kernel(code, kernel) for kernel in code.kernels],
+        "kernels": [describe_kernel(code, k, sizes.get(k.entry, k.size), budget) for k in code.kernels],
     }
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from .arguments import Argument, Array
 from .cache import stand_in
-from .elf import Kernel
+from .elf import Kernel, encoded
 from .errors import SimError
 from .settings import report_file
 
@@ -186,7 +186,7 @@ def run_on(
     host.call("hipInit", ctypes.c_uint(0))
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
     host.call("hipModuleLoadData", ctypes.byref(module), image)
-    host.call("hipModuleGetFunction", ctypes.byref(function), module, kernel.name.encode())
+    host.call("hipModuleGetFunction", ctypes.byref(function), module, encoded(kernel.name))
     addresses = [host.buffer(a.data) if a.buffer else 0 for a in given]
     values = [
         np.array([at], np.uint64) if a.buffer else np.ascontiguousarray(a.data)

@@ -2,16 +2,18 @@
 
 Owns: basic blocks, branches, calls, the state a wave starts with, and the order in which semantics modules are asked.
 The C is compiled against include/; what it needs at run time comes through the Runtime table of sim.h.
+
+The file is not trusted, and a compiler reads this text: nothing of the file but numbers gets into it. Names are given
+as their places in the file (`name_of`), numbers pass `whole_numbers`, and a refusal's reason is text of our own.
 """
 
 from __future__ import annotations
 
 import re
-import string
 from dataclasses import dataclass
 
 from .decode import Inst, decode_range
-from .elf import CodeObject, Kernel
+from .elf import CodeObject, Kernel, Symbol, whole
 from .emit import Body
 from .errors import BadFile, Unsupported
 from .semantics import memory, packed, scalar, vector
@@ -40,6 +42,23 @@ TRANSCENDENTAL = re.compile(r"v_(s_)?(exp|log|rcp|rcp_iflag|rsq|sqrt|sin|cos)_f(
 # Cycles of a 16x16 WMMA on a SIMD: 1024 operations a cycle and compute unit (two SIMDs) with 16-bit elements, twice as
 # many with 8-bit ones, four times with 4-bit ones (AMD's figures for RDNA 4). An instruction does 2 * 16 * 16 * K.
 WMMA_RATE = {"f16": 512, "bf16": 512, "iu8": 1024, "fp8": 1024, "bf8": 1024, "iu4": 2048}
+
+
+MOST_WORDS = 1 << 19
+"""Words of machine code, 4 bytes each, that are translated for one file; functions that kernels call count for each."""
+
+
+class Budget:
+    """The words that may still be translated for one file."""
+
+    def __init__(self, words: int = MOST_WORDS) -> None:
+        self.left = words
+
+    def spend(self, size: int) -> None:
+        """Takes `size` bytes of machine code. Raises BadFile when that is more than is left."""
+        self.left -= size + 3 >> 2
+        if self.left < 0:
+            raise BadFile(f"more than {MOST_WORDS} words of machine code to translate, too much for one file")
 
 
 @dataclass(frozen=True)
@@ -95,15 +114,30 @@ def counts_of(run: list[Inst]) -> dict[str, int]:
     return counts
 
 
-def functions_of(code: CodeObject, kernel: Kernel) -> list[Inst]:
+def functions_of(code: CodeObject, kernel: Kernel, budget: Budget) -> list[Inst]:
     """The kernel's instructions and, if it calls, those of every function in the file that is no kernel."""
+    budget.spend(kernel.size)
     found = decode_range(code.code(kernel.entry, kernel.size), kernel.entry)
     if any(inst.name in JUMPS for inst in found):
         entries = {k.entry for k in code.kernels}
+        sizes: dict[int, int] = {}
         for symbol in code.symbols:
             if symbol.kind == 2 and symbol.address not in entries and symbol.size:
-                found += decode_range(code.code(symbol.address, symbol.size), symbol.address)
+                sizes[symbol.address] = max(symbol.size, sizes.get(symbol.address, 0))
+        for address, size in sizes.items():
+            budget.spend(size)
+            found += decode_range(code.code(address, size), address)
+        check_apart(found)
     return found
+
+
+def check_apart(instructions: list[Inst]) -> None:
+    """Raises Unsupported where functions overlap: an address would mean two instructions."""
+    end, function = 0, 0
+    for inst in sorted(instructions, key=lambda inst: inst.address):
+        if inst.address < end:
+            raise Unsupported(f"functions overlap: instructions at {function:#x} and {inst.address:#x}")
+        end, function = inst.address + inst.size, inst.address
 
 
 def leaders(instructions: list[Inst], entry: int) -> set[int]:
@@ -193,9 +227,9 @@ def blocks(body: Body, instructions: list[Inst], entry: int) -> list[int]:
 def initial_sgprs(kernel: Kernel) -> dict[int, str]:
     """Scalar registers that hold something at the start."""
     if not kernel.properties >> 10 & 1:
-        raise Unsupported(f"kernel {kernel.name} is built for 64 lanes a wave; only 32 are translated")
+        raise Unsupported("it is built for 64 lanes a wave; only 32 are translated")
     if kernel.preload:
-        raise Unsupported(f"kernel {kernel.name} wants its arguments preloaded into registers, which is not modelled")
+        raise Unsupported("it wants its arguments preloaded into registers, which is not modelled")
     values: dict[int, str] = {TTMP_X: "w->group_x", TTMP_YZ: "w->group_yz"}
     at = 0
     for bit, what, count in USER_SGPRS:
@@ -257,26 +291,30 @@ def end_fault(address: int) -> str:
     return f"  w->rt->fault(w, FAULT_END, {address:#x}, 0, 0, 0);"
 
 
-def kernel_or_reason(code: CodeObject, kernel: Kernel, index: int, variant: Variant) -> tuple[list[str], int, str]:
+def kernel_or_reason(
+    code: CodeObject, kernel: Kernel, index: int, variant: Variant, budget: Budget
+) -> tuple[list[str], int, str]:
     """As kernel_function, and an empty reason; or a function that is never called, and why the kernel cannot be run.
 
     One instruction that is not translated must not keep the file's other kernels from running.
     """
     try:
-        return *kernel_function(code, kernel, index, variant), ""
+        return *kernel_function(code, kernel, index, variant, budget), ""
     except Unsupported as e:
         return [f"static void kernel_{index}(Wave *w) {{ (void)w; }}"], 0, str(e)
 
 
-def kernel_function(code: CodeObject, kernel: Kernel, index: int, variant: Variant) -> tuple[list[str], int]:
-    """The C function of one kernel and its number of access sites."""
-    instructions = functions_of(code, kernel)
+def kernel_function(
+    code: CodeObject, kernel: Kernel, index: int, variant: Variant, budget: Budget
+) -> tuple[list[str], int]:
+    """The C function of one kernel and its number of access sites. Raises Unsupported, BadFile."""
+    instructions = functions_of(code, kernel, budget)
     body = Body(variant.weak, variant.counters)
     uses_index = any(inst.name.startswith("v_movrel") for inst in instructions)
     starts = blocks(body, instructions, kernel.entry)
     if uses_index:
         body.vgprs.update(range(min(max(kernel.vgprs, 1), 256)))
-    out = [f"/* {kernel.name} */"] if "*/" not in kernel.name else []
+    out: list[str] = []
     for name, text in sorted(body.functions.items()):
         out += [f"#ifndef HAS_{name}", f"#define HAS_{name}", text, "#endif"]
     for lanes, name in body.tables.items():
@@ -304,9 +342,22 @@ def kernel_function(code: CodeObject, kernel: Kernel, index: int, variant: Varia
     return out, body.sites
 
 
-def c_string(text: str) -> str:
-    plain = string.ascii_letters + string.digits + "_.$"
-    return '"' + "".join(chr(b) if chr(b) in plain else f"\\{b:03o}" for b in text.encode()) + '"'
+def reason_text(why: str) -> str:
+    """The reason of a refusal, which this package words, as a C string; `0` for none. What is not plain becomes `_`."""
+    plain = re.sub(r"[^A-Za-z0-9_ .,:;()+-]", "_", why)
+    return f'"{plain}"' if plain else "0"
+
+
+def whole_numbers(*values: int) -> str:
+    """Numbers of the file, with commas between. Raises BadFile for anything else: it would become part of a program."""
+    if not all(whole(value) and 0 <= value < 1 << 64 for value in values):
+        raise BadFile(f"{values} are not all whole numbers of 64 bits")
+    return ", ".join(f"{value:#x}ull" for value in values)
+
+
+def name_of(named: Kernel | Symbol) -> str:
+    """The place of a name in the file, as a SimName."""
+    return f"{{{whole_numbers(named.name_at, named.name_bytes)}}}"
 
 
 HIDDEN = {"hidden_dynamic_lds_size": "ARG_DYNAMIC_LDS", "hidden_grid_dims": "ARG_DIMENSIONS"}
@@ -324,13 +375,10 @@ def argument_rows(kernel: Kernel) -> list[str]:
     rows = []
     for arg in kernel.args:
         offset, size, kind = arg.get(".offset", -1), arg.get(".size", -1), str(arg.get(".value_kind", ""))
-        if (
-            not (isinstance(offset, int) and isinstance(size, int))
-            or not 0 <= offset <= offset + size <= kernel.kernarg_bytes
-        ):
+        if not (whole(offset) and whole(size)) or not 0 <= offset <= offset + size <= kernel.kernarg_bytes:
             raise BadFile(f"kernel {kernel.name}: an argument lies outside its {kernel.kernarg_bytes} argument bytes")
         what = HIDDEN.get(kind, "ARG_HIDDEN_ZERO") if kind.startswith("hidden_") else "ARG_VALUE"
-        rows.append(f"{offset}, {size}, {what}")
+        rows.append(f"{whole_numbers(offset, size)}, {what}")
     return rows
 
 
@@ -340,20 +388,21 @@ def module_table(code: CodeObject, sites: list[int], reasons: list[str]) -> str:
     for index, (kernel, count, why) in enumerate(zip(code.kernels, sites, reasons, strict=True)):
         arguments = argument_rows(kernel)
         lines += table_of(f"args_{index}", "SimArg", arguments)
-        rows.append(
-            f"{c_string(kernel.name)}, kernel_{index}, {c_string(why) if why else '0'}, {count}, {kernel.entry:#x},"
-            f" {kernel.lds_bytes}, {kernel.scratch_bytes},"
-            f" {kernel.kernarg_bytes}, {kernel.max_threads}, {kernel.vgprs}, {kernel.sgprs}"
-            f", {kernel.rsrc1 >> 29 & 1}, {len(arguments)}, args_{index}"
-        )
-    variables = [s for s in code.symbols if s.kind == 1 and s.section and not s.name.endswith(".kd")]
-    functions = [s for s in code.symbols if s.kind == 2]
+        numbers = whole_numbers(
+            count, kernel.entry, kernel.lds_bytes, kernel.scratch_bytes, kernel.kernarg_bytes, kernel.max_threads,
+            kernel.vgprs, kernel.sgprs, kernel.rsrc1 >> 29 & 1, len(arguments),
+        )  # fmt: skip
+        rows.append(f"{name_of(kernel)}, kernel_{index}, {reason_text(why)}, {numbers}, args_{index}")
+    end = max((address + in_memory for address, _, _, in_memory in code.segments), default=0)
+    placed = [s for s in code.symbols if s.address + s.size <= end]
+    variables = [s for s in placed if s.kind == 1 and s.section and not s.name.endswith(".kd")]
+    functions = [s for s in placed if s.kind == 2]
     tables = {
         "kernels": ("SimKernel", rows),
-        "segments": ("SimSegment", [f"{a:#x}, {o:#x}, {f:#x}, {m:#x}" for a, o, f, m in code.segments]),
-        "variables": ("SimSymbol", [f"{c_string(s.name)}, {s.address:#x}, {s.size:#x}" for s in variables]),
-        "functions": ("SimSymbol", [f"{c_string(s.name)}, {s.address:#x}, {s.size:#x}" for s in functions]),
-        "relocations": ("SimRelocation", [f"{at:#x}, {value:#x}ull" for at, value in code.relocations()]),
+        "segments": ("SimSegment", [whole_numbers(*segment) for segment in code.segments]),
+        "variables": ("SimSymbol", [f"{name_of(s)}, {whole_numbers(s.address, s.size)}" for s in variables]),
+        "functions": ("SimSymbol", [f"{name_of(s)}, {whole_numbers(s.address, s.size)}" for s in functions]),
+        "relocations": ("SimRelocation", [whole_numbers(*relocation) for relocation in code.relocations()]),
     }
     for name, (kind, entries) in tables.items():
         lines += table_of(name, kind, entries)
@@ -367,8 +416,9 @@ def translate(code: CodeObject, variant: Variant) -> list[str]:
     if not code.kernels:
         raise BadFile("the file holds no kernel")
     texts, sites, reasons = [], [], []
+    budget = Budget()
     for index, kernel in enumerate(code.kernels):
-        lines, count, why = kernel_or_reason(code, kernel, index, variant)
+        lines, count, why = kernel_or_reason(code, kernel, index, variant, budget)
         texts.append("\n".join(lines) + "\n")
         sites.append(count)
         reasons.append(why)

@@ -112,8 +112,17 @@ class Reader:
             raise
         self._row = 0
 
+    def _read(self, n: int, dtype: str = "u1") -> np.ndarray:
+        """At most n whole items: fewer where the file ends, as one does that is shortened meanwhile. OSError, named."""
+        size = np.dtype(dtype).itemsize
+        try:
+            data = self._file.read(n * size)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self.path) from error
+        return np.frombuffer(data, dtype, count=len(data) // size)
+
     def _read_shape(self) -> Shape:
-        head = self._file.read(_HEADER.size)
+        head = self._read(_HEADER.size).tobytes()
         if len(head) < _HEADER.size or head[:8] != MAGIC:
             raise FormatError(f"{self.path}: not a file of log-probabilities: {MAGIC.decode()} expected at its start")
         _, n, n_vocab, chunks = _HEADER.unpack(head)
@@ -136,7 +145,7 @@ class Reader:
     def _read_tokens(self) -> np.ndarray:
         """int32 [chunks, n]."""
         count = self.shape.chunks * self.shape.n
-        tokens = np.frombuffer(self._file.read(4 * count), "<i4")
+        tokens = self._read(count, "<i4")
         wrong = np.flatnonzero((tokens < 0) | (tokens >= self.shape.n_vocab))
         if len(tokens) != count or len(wrong):
             at = int(wrong[0]) if len(wrong) else len(tokens)
@@ -148,7 +157,7 @@ class Reader:
     def rows(self, count: int) -> np.ndarray:
         """Log-probabilities float32 [count, V] of the next rows, which must be there."""
         width, offset = self.shape.row_codes, self._file.tell()
-        data = np.frombuffer(self._file.read(2 * count * width), "<u2")
+        data = self._read(count * width, "<u2")
         if len(data) != count * width:
             raise FormatError(f"{self.path}: offset {offset:,}: the file ends inside a row")
         found = data.reshape(count, width)

@@ -123,13 +123,16 @@ class TextProcess:
         assert child is not None and channel is not None
         channel.setblocking(False)
         data, got, need = memoryview(request), bytearray(), worker.LENGTH.size
+        poll = select.poll()  # descriptors of a large program do not fit into select
+        poll.register(channel)
         cpu, end = _cpu_seconds(child.pid) + seconds, time.monotonic() + WALL * seconds
         while data or len(got) < need:
-            readable, writable, _ = select.select([channel], [channel] if data else [], [], 0.25)
+            poll.modify(channel, select.POLLIN | (select.POLLOUT if data else 0))
+            events = sum(event for _, event in poll.poll(250))
             try:
-                if writable:
+                if events & select.POLLOUT:
                     data = data[channel.send(data[: 1 << 20]) :]
-                if readable:
+                if events & ~select.POLLOUT:
                     part = channel.recv(1 << 20)
                     if not part:
                         raise ConnectionResetError

@@ -10,6 +10,7 @@ IE_KERNEL(add)
         const int64_t r = t / per_row, c = t % per_row * IE_COLS_PER_TILE, m = ie_min(IE_COLS_PER_TILE, n - c);
         const float *p = ie_row_f(a->a, r) + c, *q = ie_row_f(a->b, r) + c;
         float *y = ie_row_f(a->y, r) + c;
+        IE_VECTORIZE
         for (int64_t i = 0; i < m; i++)
             y[i] = p[i] + q[i];
     }

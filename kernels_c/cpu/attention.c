@@ -111,6 +111,7 @@ IE_MATH void hide(const query *q, int64_t base, float *s, int64_t slots)
 {
     const int64_t lo = q->start - base, hi = q->pos + 1 - base;
     if (lo > 0 || hi < slots)
+        IE_VECTORIZE
         for (int64_t i = 0; i < slots; i++)
             s[i] = i >= lo && i < hi ? s[i] : -__builtin_inff();
 }
@@ -120,6 +121,7 @@ IE_MATH float block_weights(softmax_state *st, float *s)
 {
     const ie_f16 s0 = ie_load_f(s), s1 = ie_load_f(s + 16);
     const float old = st->m, most = ie_max16(LARGER(s0, s1)), m = LARGER(most, old);
+    IE_VECTORIZE
     for (int i = 0; i < IE_KV_BLOCK; i++)
         s[i] = ie_exp(s[i] - m);
     const float keep = ie_exp(old - m);
@@ -136,6 +138,7 @@ IE_MATH void segment_weights(query *const *at, int n, const block_run *r, float 
     float m[AT_ONCE][BLOCKS], sum[AT_ONCE][BLOCKS];
     ie_f16 v[BLOCKS];
     for (int i = 0; i < n; i++) {
+        IE_VECTORIZE
         for (int64_t j = r->count * IE_KV_BLOCK; j < SEGMENT; j++)
             s[i][j] = -__builtin_inff();
         hide(at[i], r->base, s[i], r->count * IE_KV_BLOCK);
@@ -160,7 +163,7 @@ IE_MATH void segment_weights(query *const *at, int n, const block_run *r, float 
     for (int i = 0; i < n; i++) {
         for (int j = 0; j < SEGMENT; j += 16)
             ie_store_f(s[i] + j, ie_load_f(s[i] + j) - ie_splat(m[i][j / IE_KV_BLOCK]));
-        _Pragma("clang loop interleave_count(4)")
+        _Pragma("clang loop vectorize(enable) interleave_count(4)")
         for (int j = 0; j < SEGMENT; j++)
             s[i][j] = ie_exp(s[i][j]);
         for (int b = 0; b < BLOCKS; b++)
@@ -168,9 +171,11 @@ IE_MATH void segment_weights(query *const *at, int n, const block_run *r, float 
         const ie_f8 x = sums8(v);
         memcpy(sum[i], &x, sizeof x);
     }
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
+        IE_VECTORIZE
         for (int b = 0; b < BLOCKS; b++)
             keep[i][b] = ie_exp(keep[i][b]);
+    }
     for (int i = 0; i < n; i++)
         for (int b = 0; b < BLOCKS; b++)
             at[i]->part.l = ie_fma(at[i]->part.l, keep[i][b], sum[i][b]);
@@ -242,6 +247,7 @@ static void merge(softmax_state *total, const softmax_state *part, int64_t dim)
     const float old = ie_exp(total->m - m), new = ie_exp(part->m - m);
     total->l = ie_fma(part->l, new, total->l * old);
     total->m = m;
+    IE_VECTORIZE
     for (int64_t d = 0; d < dim; d++)
         total->acc[d] = ie_fma(part->acc[d], new, total->acc[d] * old);
 }
@@ -264,6 +270,7 @@ static block_run run_of(const cache_view *c, int64_t b, int64_t e)
 {
     block_run r = {.count = (int)(e - b), .half = 1, .base = b * IE_KV_BLOCK};
     const int n = r.count, ahead = (int)ie_max(2, AHEAD / (2 * c->dim * IE_KV_BLOCK));
+    IE_VECTORIZE
     for (int i = 0; i < n; i++) {
         r.k[i] = k_block(c, b + i);
         r.v[i] = v_block(c, b + i);
@@ -362,8 +369,10 @@ static void merge_parts(query *q, int64_t dim)
             new[i] = pm - m;
             t->m = m;
         }
+        IE_VECTORIZE
         for (int i = 0; i < PARTS; i++)
             old[i] = ie_exp(old[i]);
+        IE_VECTORIZE
         for (int i = 0; i < PARTS; i++)
             new[i] = ie_exp(new[i]);
         for (int i = 0; i < n; i++)
@@ -382,6 +391,7 @@ static void emit(const ie_args_attention *a, query *q, int64_t r, int64_t h)
     const int64_t dim = a->head_dim;
     const float inv = 1.0f / q->total.l;
     float *acc = q->total.acc;
+    IE_VECTORIZE
     for (int64_t d = 0; d < dim; d++)
         acc[d] *= inv;
     if (a->y.p)

@@ -14,11 +14,13 @@ IE_KERNEL(combine)
         memset(y, 0, (size_t)m * 4);
         for (int64_t s = 0; s < used; s++) {
             const float *x = ie_row_f(a->x, r) + s * n + c;
+            IE_VECTORIZE
             for (int64_t i = 0; i < m; i++)
                 y[i] = ie_fma(weight[s], x[i], y[i]);
         }
         if (a->shared.p) {
             const float *x = ie_row_f(a->shared, r) + c, gate = ie_sigmoid(ie_row_f(a->gate, r)[0]);
+            IE_VECTORIZE
             for (int64_t i = 0; i < m; i++)
                 y[i] = ie_fma(gate, x[i], y[i]);
         }

@@ -20,10 +20,12 @@ IE_KERNEL(conv)
                 if (pos - back < 0)
                     continue;
                 const float *x = back <= i ? ie_row_f(a->x, r - back) + c0 : ring + ie_conv_slot(pos - back) * n;
+                IE_VECTORIZE
                 for (int64_t c = 0; c < m; c++)
                     sum[c] = ie_fma(w[(c0 + c) * taps + tap], x[c], sum[c]);
             }
             float *y = ie_row_f(a->y, r) + c0;
+            IE_VECTORIZE
             for (int64_t c = 0; c < m; c++)
                 y[c] = ie_silu(sum[c]);
             /* Row i reads at most taps - 1 positions back, which later rows of the ring's length do not reach. */

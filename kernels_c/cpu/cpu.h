@@ -8,6 +8,7 @@
 
 #include "../include/formats.h"
 #include "../include/ops.h"
+#include "../include/vectorize.h"
 #include "simd.h"
 
 #define IE_PASTE2(a, b) a##_##b

@@ -32,13 +32,16 @@ static void token(const ie_args_deltanet *a, int64_t r, int64_t h, const float *
     memset(y, 0, (size_t)dim * 4);
     for (int64_t i = 0; i < dim; i++) {
         const float ki = k[i] * kn;
+        IE_VECTORIZE
         for (int64_t c = 0; c < dim; c++)
             delta[c] = ie_fma(gamma * s[i * dim + c], ki, delta[c]);
     }
+    IE_VECTORIZE
     for (int64_t c = 0; c < dim; c++)
         delta[c] = beta * (v[c] - delta[c]);
     for (int64_t i = 0; i < dim; i++) {
         const float ki = k[i] * kn, qi = q[i] * qn;
+        IE_VECTORIZE
         for (int64_t c = 0; c < dim; c++) {
             const float next = ie_fma(ki, delta[c], gamma * s[i * dim + c]);
             out[i * dim + c] = next;
@@ -46,6 +49,7 @@ static void token(const ie_args_deltanet *a, int64_t r, int64_t h, const float *
         }
     }
     float *to = ie_row_f(a->y, r) + h * dim;
+    IE_VECTORIZE
     for (int64_t c = 0; c < dim; c++)
         to[c] = y[c] * a->scale;
 }

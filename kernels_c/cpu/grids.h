@@ -116,6 +116,7 @@ IE_MATH ie_u16 ie_gather(const int8_t *table, ie_u16 index)
 IE_MATH ie_u16 ie_negated(ie_u16 v, const uint8_t *plane)
 {
     union { ie_u16 u; uint8_t b[64]; } r = {.u = v};
+    IE_VECTORIZE
     for (int i = 0; i < 64; i++)
         r.b[i] = (uint8_t)(plane[i / 8] >> i % 8 & 1 ? -r.b[i] : r.b[i]);
     return r.u;

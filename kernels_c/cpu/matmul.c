@@ -350,6 +350,7 @@ static void rows_decoded(const ie_product *a, int64_t g, int64_t r0, int n, ie_f
     for (int64_t b = 0; b < a->blocks; b++) {
         for (int64_t l = 0; l < lanes; l++) {
             ie_dequant(format, w + l * row_bytes + b * a->tile, values, block);
+            IE_VECTORIZE
             for (int j = 0; j < block; j++)
                 lane_values[j * IE_LANES + l] = values[j];
         }
@@ -368,6 +369,7 @@ static void finish(const ie_args_matmul *a, int64_t g, int64_t r0, int n, const 
     for (int i = 0; i < n; i++, out += IE_LANES) {
         float *y = ie_row_f(a->y, r0 + i) + m0;
         const float *res = a->res.p ? ie_row_f(a->res, r0 + i) + m0 : 0;
+        IE_VECTORIZE
         for (int64_t l = 0; l < lanes; l++) {
             float v = out[l];
             v = bias ? v + bias[m0 + l] : v;

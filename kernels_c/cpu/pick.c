@@ -24,6 +24,7 @@ IE_KERNEL(pick)
         while (best + 1 < n && !(x[best] == most))
             best++;
         for (int64_t i = 0; i + 16 <= n; i += 16)
+            IE_VECTORIZE
             for (int l = 0; l < 16; l++)
                 lanes[l] += ie_exp(x[i + l] - most);
         for (int64_t i = n / 16 * 16; i < n; i++)

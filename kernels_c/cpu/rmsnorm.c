@@ -32,12 +32,14 @@ IE_KERNEL(rmsnorm)
             float scale = 1.0f / __builtin_sqrtf(sum_squares(x + g, width) / (float)width + a->eps);
             if (a->y.p) {
                 float *y = ie_row_f(a->y, r) + g;
+                IE_VECTORIZE
                 for (int64_t i = 0; i < width; i++)
                     y[i] = x[g + i] * scale * w[i];
                 if (a->yq.p)
                     ie_quantize_row(y, width, ie_row_b(a->yq, r), n, g / IE_BLOCK);
             } else {
                 for (int64_t b = 0; b < width; b += IE_BLOCK) {
+                    IE_VECTORIZE
                     for (int64_t i = 0; i < IE_BLOCK; i++)
                         block[i] = x[g + b + i] * scale * w[b + i];
                     ie_quantize_row(block, IE_BLOCK, ie_row_b(a->yq, r), n, (g + b) / IE_BLOCK);

@@ -45,6 +45,7 @@ IE_KERNEL(rope)
         }
         for (int64_t h = 0; h < kv_heads; h++) {
             rotate(k + h * dim, turned, table, dim, n_rot, a->neox);
+            IE_VECTORIZE
             for (int64_t d = 0; d < dim; d++) {
                 kc[ie_k_index(chunk, block, dim, h, d, slot)] = stored(turned[d]);
                 vc[ie_v_index(chunk, block, dim, h, slot, d)] = stored(v[h * dim + d]);

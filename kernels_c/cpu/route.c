@@ -29,6 +29,7 @@ IE_KERNEL(route)
             p[best] = -1.0f;
         }
         const float scale = 1.0f / (kept > 0x1p-14f ? kept : 0x1p-14f);
+        IE_VECTORIZE
         for (int64_t s = 0; s < used; s++)
             y[used + s] *= scale;
     }

@@ -9,6 +9,7 @@ IE_KERNEL(softcap)
     for (int64_t t = begin; t < end; t++) {
         const int64_t r = t / per_row, c = t % per_row * IE_COLS_PER_TILE, m = ie_min(IE_COLS_PER_TILE, n - c);
         float *x = ie_row_f(a->x, r) + c;
+        IE_VECTORIZE
         for (int64_t i = 0; i < m; i++)
             x[i] = a->cap * ie_tanh(x[i] / a->cap);
     }

@@ -56,6 +56,7 @@ void ie_make_list(candidates *c)
     if (c->count >= 0)
         return;
     for (int32_t b = 0; b < c->n_blocks; b++)
+        IE_VECTORIZE
         for (int32_t i = 0; i < block_length(c, b); i++)
             c->list[b * BLOCK + i] = key_of(c->block[b][i], b * BLOCK + i);
     c->count = c->n;
@@ -163,6 +164,7 @@ void ie_sort_keys(candidates *c, int32_t count, int32_t keep, ie_order order)
 
 void ie_select_largest(candidates *c, int32_t k)
 {
+    IE_VECTORIZE
     for (int32_t b = 0; b < c->n_blocks; b++)
         c->spare[b] = key_of(c->block_max[b], b);
     heap_smallest(c->spare, c->n_blocks, k);
@@ -184,6 +186,7 @@ void ie_select_largest(candidates *c, int32_t k)
     }
     if (above)
         heap_sort(c->list, above, above < k ? above : k);
+    IE_VECTORIZE
     for (int32_t i = 0; above + i < k; i++)
         c->list[above + i] = ties[i];
 }
@@ -204,6 +207,7 @@ double ie_weigh(candidates *c, float temp)
 {
     const int32_t n = size_of(c);
     if (c->count >= 0)
+        IE_VECTORIZE
         for (int32_t i = 0; i < n; i++)
             c->weight[i] = logit_of(c->list[i]);
     double total = 0;

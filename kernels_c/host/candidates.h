@@ -12,6 +12,7 @@
 #define IE_CANDIDATES_H
 
 #include "../include/formula.h"
+#include "../include/vectorize.h"
 #include "../include/vocab.h"
 #include "sample.h"
 

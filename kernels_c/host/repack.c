@@ -6,6 +6,7 @@
 #include "pool.h"
 #include "../include/formats.h"
 #include "../include/ops.h"
+#include "../include/vectorize.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -265,6 +266,7 @@ static void read_thread(void *arg, int thread)
     const int64_t lo = ie_split(r->words / 32, r->threads, thread) * 32, hi = ie_split(r->words / 32, r->threads, thread + 1) * 32;
     uint64_t s[32] = {0}; /* independent chains: the loop must wait for memory only */
     for (int64_t i = lo; i < hi; i += 32)
+        IE_VECTORIZE
         for (int j = 0; j < 32; j++)
             s[j] += r->data[i + j];
     uint64_t sum = 0;

@@ -75,6 +75,7 @@ static void top_n_sigma(candidates *c)
 {
     const int32_t n = size_of(c);
     float *x = c->weight; /* a list's logits in a row */
+    IE_VECTORIZE
     for (int32_t i = 0; i < c->count; i++)
         x[i] = logit_of(c->list[i]);
     double sums[3] = {0};
@@ -94,6 +95,7 @@ static void top_n_sigma(candidates *c)
             continue;
         }
         float *own = ie_own_block(c, b);
+        IE_VECTORIZE
         for (int32_t i = 0; i < BLOCK; i++) /* whole blocks vectorise; what lies behind the row's end is nobody's */
             own[i] = own[i] < bound ? -INF : own[i];
     }
@@ -214,6 +216,7 @@ static void min_p(candidates *c)
         c->order = ORDER_ID;
         return;
     }
+    IE_VECTORIZE
     for (int32_t i = 0; i < c->count; i++)
         count += (double)logit_of(c->list[i]) >= bound;
     if (count < keep) {
@@ -285,6 +288,7 @@ static int32_t first_largest(candidates *c)
         return b * BLOCK + i;
     }
     uint64_t best = c->list[0];
+    IE_VECTORIZE
     for (int32_t i = 1; i < c->count; i++)
         best = c->list[i] < best ? c->list[i] : best;
     return id_of(best);
@@ -419,6 +423,7 @@ int32_t ie_sample(const float *logits, int32_t n, const ie_sample_params *p, con
     candidates c = {.params = p, .kernels = kernels_of(p->isa), .n = n, .n_blocks = (n - 1) / BLOCK + 1, .count = -1};
     divide(&c, (int64_t)(uintptr_t)work, n_history);
     c.row = logits;
+    IE_VECTORIZE
     for (int32_t b = 0; b < c.n_blocks; b++)
         c.block[b] = logits + (int64_t)b * BLOCK;
     ie_edit_bias(&c);

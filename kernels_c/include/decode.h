@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "iq_grids.h"
+#include "vectorize.h"
 
 static inline uint32_t ie_dec_u16(const uint8_t *p) { return (uint32_t)p[0] | (uint32_t)p[1] << 8; }
 
@@ -85,11 +86,13 @@ static inline void ie_decode_q5_1(const uint8_t *b, float *out) {
 
 static inline void ie_decode_q8_0(const uint8_t *b, float *out) {
     const float d = ie_dec_half(b);
+    IE_VECTORIZE
     for (int i = 0; i < 32; i++) out[i] = d * (float)(int8_t)b[2 + i];
 }
 
 static inline void ie_decode_q8_1(const uint8_t *b, float *out) {
     const float d = ie_dec_half(b);
+    IE_VECTORIZE
     for (int i = 0; i < 32; i++) out[i] = d * (float)(int8_t)b[4 + i];
 }
 
@@ -177,6 +180,7 @@ static inline void ie_decode_q4_k(const uint8_t *b, float *out) {
         int32_t s, m;
         ie_dec_k_scale(b + 4, k, &s, &m);
         const float scale = d * (float)s, minimum = dm * (float)m;
+        IE_VECTORIZE
         for (int l = 0; l < 32; l++)
             out[32 * k + l] = scale * (float)(b[16 + 32 * (k / 2) + l] >> 4 * (k & 1) & 15) - minimum;
     }
@@ -188,6 +192,7 @@ static inline void ie_decode_q5_k(const uint8_t *b, float *out) {
         int32_t s, m;
         ie_dec_k_scale(b + 4, k, &s, &m);
         const float scale = d * (float)s, minimum = dm * (float)m;
+        IE_VECTORIZE
         for (int l = 0; l < 32; l++) {
             const int q = (b[48 + 32 * (k / 2) + l] >> 4 * (k & 1) & 15) + 16 * (b[16 + l] >> k & 1);
             out[32 * k + l] = scale * (float)q - minimum;
@@ -209,6 +214,7 @@ static inline void ie_decode_q6_k(const uint8_t *b, float *out) {
 
 static inline void ie_decode_q8_k(const uint8_t *b, float *out) {
     const float d = ie_dec_float(ie_dec_u32(b));
+    IE_VECTORIZE
     for (int i = 0; i < 256; i++) out[i] = d * (float)(int8_t)b[4 + i];
 }
 

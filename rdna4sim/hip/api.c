@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -144,6 +145,34 @@ static int library_of(const void *image, u64 bytes, char *path, size_t size, u64
     knowns = k;
     return code;
 }
+/* A copy of a name that stands in the image; 0: no memory. */
+static char *name_copy(const u8 *image, u64 bytes, SimName n) {
+    u64 size = n.at <= bytes && n.bytes <= bytes - n.at ? n.bytes : 0;
+    char *copy = malloc(size + 1);
+    if (copy) memcpy(copy, image + (size ? n.at : 0), size), copy[size] = 0;
+    return copy;
+}
+static void names_free(Module *m) {
+    for (u32 i = 0; i < m->table->kernels; i++) free(m->functions[i].name);
+    for (u32 i = 0; i < m->table->variables; i++) free(m->variable[i]);
+    for (u32 i = 0; i < m->table->functions; i++) free(m->function[i]);
+    free(m->variable), free(m->function);
+}
+/* A module with the names of its kernels, variables and functions, but without memory of the device; 0: no memory. */
+static Module *module_made(void *library, const SimModule *t, const u8 *image, u64 bytes) {
+    Module *m = calloc(1, sizeof *m);
+    if (!m) return 0;
+    *m = (Module){.library = library, .table = t, .functions = calloc(t->kernels + 1u, sizeof *m->functions),
+                  .variable = calloc(t->variables + 1u, sizeof *m->variable), .function = calloc(t->functions + 1u, sizeof *m->function)};
+    int good = m->functions && m->variable && m->function;
+    for (u32 i = 0; good && i < t->kernels; i++) {
+        m->functions[i] = (Function){m, &t->kernel[i], name_copy(image, bytes, t->kernel[i].name)};
+        good = m->functions[i].name != 0;
+    }
+    for (u32 i = 0; good && i < t->variables; i++) good = (m->variable[i] = name_copy(image, bytes, t->variable[i].name)) != 0;
+    for (u32 i = 0; good && i < t->functions; i++) good = (m->function[i] = name_copy(image, bytes, t->function[i].name)) != 0;
+    return good ? m : 0;
+}
 int module_load(const void *image, u64 bytes, Module **out) {
     char path[PATH_BYTES];
     u64 hash;
@@ -153,24 +182,27 @@ int module_load(const void *image, u64 bytes, Module **out) {
     const SimModule *t = library ? dlsym(library, "sim_module") : 0;
     if (!t || t->abi != ABI_VERSION) {
         report_line("rdna4sim: %s\n", library ? "a library of another version" : dlerror());
+        if (library) dlclose(library);
         return hipErrorInvalidImage;
     }
     u64 end = 64;
     for (u32 i = 0; i < t->segments; i++)
         if (t->segment[i].address + t->segment[i].in_memory > end) end = t->segment[i].address + t->segment[i].in_memory;
-    Module *m = calloc(1, sizeof *m);
-    m->library = library, m->table = t, m->hash = hash, m->code = memory_take(end, BLOCK_CODE);
-    m->functions = calloc(t->kernels, sizeof *m->functions);
-    if (!m->code) { free(m->functions), free(m); return hipErrorOutOfMemory; }
-    memset(m->code, 0, end);
+    Module *m = module_made(library, t, image, bytes);
+    if (!m || !(m->code = memory_take(end, BLOCK_CODE))) {
+        if (m) names_free(m), free(m->functions), free(m);
+        dlclose(library);
+        return hipErrorOutOfMemory;
+    }
+    m->hash = hash;
+    memory_clear(m->code, end);
     for (u32 i = 0; i < t->segments; i++)
-        if (t->segment[i].offset + t->segment[i].in_file <= bytes)
+        if (t->segment[i].in_file <= bytes && t->segment[i].offset <= bytes - t->segment[i].in_file)
             memcpy(m->code + t->segment[i].address, (const u8 *)image + t->segment[i].offset, t->segment[i].in_file);
     for (u32 i = 0; i < t->relocations; i++) {
         u64 value = t->relocation[i].addend + (u64)m->code;
-        if (t->relocation[i].address + 8 <= end) memcpy(m->code + t->relocation[i].address, &value, 8);
+        if (t->relocation[i].address <= end - 8) memcpy(m->code + t->relocation[i].address, &value, 8);
     }
-    for (u32 i = 0; i < t->kernels; i++) m->functions[i] = (Function){m, &t->kernel[i]};
     m->next = modules;
     modules = *out = m;
     return hipSuccess;
@@ -180,6 +212,7 @@ int module_unload(Module *m) {
         if (*at == m) {
             *at = m->next;
             memory_give((u64)m->code, BLOCK_CODE);
+            names_free(m);
             dlclose(m->library);
             /* Its few bytes stay, so that no later module has its address: an old handle never means another module. */
             return hipSuccess;
@@ -226,7 +259,7 @@ static int peek(const u8 *from, void *to, size_t bytes) {
 /* In a bundle of code objects (as hipcc writes it, not compressed) the one for this card; else the image itself. */
 static int unbundle(const u8 **image, u64 *have) {
     static const char magic[] = "__CLANG_OFFLOAD_BUNDLE__", card[] = "-gfx1201";
-    enum { NAME = 256, CARD = sizeof card - 1 };
+    enum { NAME = 256, CARD = sizeof card - 1, BUNDLED = 1024 };
     u64 count, at = 32, entry[3];
     char head[32], name[NAME];
     if (*have < sizeof head || !peek(*image, head, sizeof head)) return hipSuccess;
@@ -236,6 +269,10 @@ static int unbundle(const u8 **image, u64 *have) {
     }
     if (memcmp(head, magic, sizeof magic - 1)) return hipSuccess;
     memcpy(&count, head + 24, 8);
+    if (count > BUNDLED) {
+        report_line("rdna4sim: a bundle of %llu entries, expected at most %d\n", count, BUNDLED);
+        return hipErrorInvalidImage;
+    }
     for (u64 i = 0; i < count; i++, at += sizeof entry + entry[2]) {
         if (at + sizeof entry > *have || !peek(*image + at, entry, sizeof entry)) return hipErrorInvalidImage;
         if (entry[2] > NAME || at + sizeof entry + entry[2] > *have) return hipErrorInvalidImage;
@@ -274,11 +311,17 @@ PUBLIC int hipModuleLoadDataEx(Module **out, const void *image, u32 count, const
 PUBLIC int hipModuleLoad(Module **out, const char *name) {
     int code = begin();
     if (code || !out || !name) return done(code ? code : hipErrorInvalidValue);
-    FILE *file = fopen(name, "rb");
-    if (!file) return done(hipErrorFileNotFound);
+    struct stat is;
+    int file = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file < 0 || fstat(file, &is) || !S_ISREG(is.st_mode)) {
+        if (file >= 0) close(file);
+        return done(hipErrorFileNotFound);
+    }
     u8 *data = malloc(LIMIT);
-    u64 bytes = data ? fread(data, 1, LIMIT - 1, file) : 0;
-    fclose(file);
+    u64 bytes = 0;
+    for (ssize_t n; data && (n = read(file, data + bytes, LIMIT - bytes)) != 0;)
+        if (n > 0) bytes += (u64)n; else if (errno != EINTR) break;
+    close(file);
     code = load(out, data, bytes);
     free(data);
     return done(code);
@@ -289,7 +332,7 @@ PUBLIC int hipModuleGetFunction(Function **out, Module *m, const char *name) {
     if (code || !out || !name || !*name) return done(code ? code : hipErrorInvalidValue);
     if (!module_known(m)) return done(hipErrorInvalidHandle);
     for (u32 i = 0; i < m->table->kernels; i++)
-        if (!strcmp(m->table->kernel[i].name, name)) { *out = &m->functions[i]; return done(hipSuccess); }
+        if (!strcmp(m->functions[i].name, name)) { *out = &m->functions[i]; return done(hipSuccess); }
     return done(hipErrorNotFound);
 }
 PUBLIC int hipModuleGetGlobal(void **out, size_t *bytes, Module *m, const char *name) {
@@ -298,7 +341,7 @@ PUBLIC int hipModuleGetGlobal(void **out, size_t *bytes, Module *m, const char *
     if (!module_known(m)) return done(hipErrorInvalidHandle);
     for (u32 i = 0; i < m->table->variables; i++) {
         SimSymbol v = m->table->variable[i];
-        if (strcmp(v.name, name)) continue;
+        if (strcmp(m->variable[i], name)) continue;
         if (out) *out = m->code + v.address;
         if (bytes) *bytes = v.size;
         return done(hipSuccess);
@@ -411,7 +454,8 @@ static u8 *arguments_of(const SimKernel *k, const Shape *s, const Given *from) {
     return p;
 }
 /* The shape against what HIP, the kernel and the card allow. */
-static int refused(const SimKernel *k, const Shape *s) {
+static int refused(const Function *f, const Shape *s) {
+    const SimKernel *k = f->kernel;
     u64 threads = 1, groups = 1;
     for (u32 i = 0; i < 3; i++) {
         if (!s->grid[i] || s->grid[i] > (i ? 65536u : 0x7fffffffu)) return hipErrorInvalidValue;
@@ -424,7 +468,7 @@ static int refused(const SimKernel *k, const Shape *s) {
     if ((u64)k->lds_bytes + s->dynamic_lds > LDS_PER_GROUP) return hipErrorInvalidValue;
     if (threads > k->max_threads) return hipErrorLaunchFailure;
     if (k->refused) {
-        report_line("rdna4sim: kernel %s cannot be run: %s\n", k->name, k->refused);
+        report_line("rdna4sim: kernel %.*s cannot be run: %s\n", NAME_SHOWN, f->name, k->refused);
         return hipErrorNotSupported;
     }
     if (!s->cooperative) return hipSuccess;
@@ -438,7 +482,7 @@ static int launch(void *f, Shape s, void *stream, void **values, void **extra, v
     Given given;
     if (!stream_known(stream)) return done(hipErrorInvalidValue);
     if ((start && !event_known(start)) || (stop && !event_known(stop))) return done(hipErrorInvalidHandle);
-    code = refused(k, &s);
+    code = refused(known, &s);
     if (code || !given_of(k, values, extra, &given)) return done(code ? code : hipErrorInvalidValue);
     u8 *arguments = arguments_of(k, &s, &given);
     if (!arguments) return done(hipErrorOutOfMemory);

@@ -25,6 +25,8 @@ __asm__(".text\n"
 HIDDEN void coroutine_entry(void);
 void coroutine_start(Coroutine *c, void (*run)(void *), void *argument) {
     void **top = (void **)(c->stack + STACK_BYTES - 64);
+    /* coroutine_entry begins with what is above its address: a multiple of 16, as calls want it. */
+    *--top = 0;
     *--top = 0;
     *--top = (void *)coroutine_entry;
     top -= 6;

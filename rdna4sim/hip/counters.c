@@ -62,7 +62,7 @@ static double issue_us(const Launch *l) {
 }
 static Stats *stats_of(const Launch *l) {
     Stats **at = &stats;
-    const char *name = l->function->kernel->name;
+    const char *name = l->function->name;
     for (; *at; at = &(*at)->next)
         if ((*at)->hash == l->function->module->hash && !strcmp((*at)->name, name)) return *at;
     Stats *s = calloc(1, sizeof *s);
@@ -153,7 +153,7 @@ void counters_write(void) {
     news = 0;
     if (!strcmp(file, "-")) { put_document(stderr); return; }
     int bad = write_file();
-    if (bad && !told++) fprintf(stderr, "rdna4sim: the counters cannot be written to %s (%s)\n", file, strerror(bad));
+    if (bad && !told++) error_line("rdna4sim: the counters cannot be written to %s (%s)\n", file, strerror(bad));
 }
 /* If another thread is inside a call now, its launch is not counted whole: nothing is better than that. */
 __attribute__((destructor)) static void at_exit(void) {

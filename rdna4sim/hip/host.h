@@ -46,6 +46,7 @@ HIDDEN int memory_give(u64 address, u32 kind);
 HIDDEN const Block *memory_find(u64 address);
 HIDDEN const Block *memory_near(u64 address);
 HIDDEN u64 memory_used(void);
+HIDDEN void memory_clear(u8 *fresh, u64 bytes);
 HIDDEN void memory_reset(void);
 HIDDEN int memory_inside(u64 address);
 HIDDEN u64 memory_base(void);
@@ -53,13 +54,14 @@ HIDDEN int memory_register(u64 address, u64 bytes);
 HIDDEN int memory_unregister(u64 address);
 
 typedef struct Module Module;
-typedef struct { Module *module; const SimKernel *kernel; } Function;
+typedef struct { Module *module; const SimKernel *kernel; char *name; } Function;
 struct Module {
     void *library;
     const SimModule *table;
     u8 *code;
     u64 hash;
     Function *functions;
+    char **variable, **function; /* names, as many as the table has of each */
     Module *next;
 };
 HIDDEN int module_load(const void *image, u64 bytes, Module **out);
@@ -127,7 +129,9 @@ HIDDEN void counters_write(void);
 HIDDEN void counters_file(void);
 HIDDEN extern double estimated_ms;
 
-/* Reports. */
+/* Reports: one line each, without control characters. error_line: to standard error in any case. */
+enum { NAME_SHOWN = 1000 };
+HIDDEN void error_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
 HIDDEN void report_fault(HostWave *h, u32 kind, u32 pc, u32 lane, u64 address, u32 bytes);
 HIDDEN void report_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
 HIDDEN int fault_error(u32 kind);

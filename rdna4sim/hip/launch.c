@@ -1,34 +1,22 @@
 /* Launches: a coroutine for each wave, workgroups in turn, barriers, faults. */
 #define _GNU_SOURCE
 #include "host.h"
-#include <errno.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 Launch *running;
 enum { ACTIVE_GROUPS = 64, SLICE = 1 << 16, FEW_ROUNDS = 8, PATIENCE = 1000, IDLE_ROUNDS = 100, SLEEPS = 20000 };
+#define SCRATCH_AT_ONCE (4ull << 30)
 
-void report_line(const char *format, ...) {
-    va_list list;
-    FILE *out = *settings.report ? fopen(settings.report, "a") : stderr;
-    if (!out) {
-        fprintf(stderr, "rdna4sim: %s cannot be written (%s); reports go to standard error\n", settings.report, strerror(errno));
-        *settings.report = 0, out = stderr;
-    }
-    va_start(list, format);
-    vfprintf(out, format, list);
-    va_end(list);
-    if (out != stderr) fclose(out);
-}
 int fault_error(u32 kind) {
     if (kind == FAULT_LIMIT || kind == FAULT_NO_PROGRESS) return hipErrorLaunchTimeOut;
     return kind <= FAULT_SCALAR_READ || kind == FAULT_GLOBAL || kind == FAULT_SPAN ? hipErrorIllegalAddress : hipErrorLaunchFailure;
 }
-static const SimSymbol *function_of(const SimModule *t, u32 pc) {
+/* The function that holds an address: its number, or that of functions if there is none. */
+static u32 function_of(const SimModule *t, u32 pc) {
     for (u32 i = 0; i < t->functions; i++)
-        if (pc >= t->function[i].address && pc - t->function[i].address < t->function[i].size) return &t->function[i];
-    return 0;
+        if (pc >= t->function[i].address && pc - t->function[i].address < t->function[i].size) return i;
+    return t->functions;
 }
 void report_fault(HostWave *h, u32 kind, u32 pc, u32 lane, u64 address, u32 bytes) {
     static const char *const what[] = {"global read", "global write", "global atomic", "scalar read", "LDS read", "LDS write",
@@ -42,9 +30,12 @@ void report_fault(HostWave *h, u32 kind, u32 pc, u32 lane, u64 address, u32 byte
     else if (kind == FAULT_TRAP || kind == FAULT_INDEX) snprintf(place, sizeof place, " %llu", address);
     else if (kind == FAULT_SCRATCH) snprintf(place, sizeof place, " of %u bytes at %#llx of %#x that a lane has", bytes, address, k->scratch_bytes);
     else if (bytes) snprintf(place, sizeof place, " of %u bytes at %#llx", bytes, address);
-    const SimSymbol *in = function_of(h->launch->function->module->table, pc);
-    report_line("rdna4sim: kernel %s, pc %#x (%s+%#x), workgroup %u, wave %u, lane %u: %s%s\n", k->name, pc, in ? in->name : k->name,
-                pc - (in ? (u32)in->address : k->entry), h->group->index, h->number, lane, what[kind], place);
+    const Module *m = h->launch->function->module;
+    const char *name = h->launch->function->name, *in = name;
+    u32 start = k->entry, number = function_of(m->table, pc);
+    if (number < m->table->functions) in = m->function[number], start = (u32)m->table->function[number].address;
+    report_line("rdna4sim: kernel %.*s, pc %#x (%.*s+%#x), workgroup %u, wave %u, lane %u: %s%s\n", NAME_SHOWN, name, pc, NAME_SHOWN, in,
+                pc - start, h->group->index, h->number, lane, what[kind], place);
     const Block *b = kind <= FAULT_SCALAR_READ || kind == FAULT_GLOBAL ? memory_near(address) : 0;
     if (b) report_line("  nearest allocation: %#llx to %#llx\n", b->address, b->address + b->bytes);
 }
@@ -122,12 +113,12 @@ static void wave_main(void *argument) {
     barrier_passes(h->group);
     for (;;) leave(h);
 }
-static void wave_start(Launch *l, Group *g, u32 n) {
+/* 0: no memory. */
+static int wave_start(Launch *l, Group *g, u32 n) {
     HostWave *h = &g->wave[n];
     const SimKernel *k = l->function->kernel;
     const u32 *b = l->shape.block, *d = l->shape.grid, threads = b[0] * b[1] * b[2];
     u32 x = g->index % d[0], y = g->index / d[0] % d[1], z = g->index / d[0] / d[1];
-    memset(h, 0, sizeof *h);
     h->group = g, h->launch = l, h->number = n;
     h->w = (Wave){.rt = &runtime, .progress = &l->progress, .lds = g->lds, .lds_defined = g->lds_defined, .lds_bytes = l->lds_bytes,
                   .scratch_bytes = k->scratch_bytes, .sites = l->sites, .code = l->code, .kernarg = l->kernarg,
@@ -135,6 +126,7 @@ static void wave_start(Launch *l, Group *g, u32 n) {
                   .seed = settings.seed, .id = n, .counters = l->counters, .host = h, .slice_end = SLICE};
     counters_wave(&h->w);
     h->w.scratch = k->scratch_bytes ? malloc((u64)k->scratch_bytes * LANES) : 0;
+    if (k->scratch_bytes && !h->w.scratch) return 0;
     if (k->scratch_bytes) memset(h->w.scratch, 0xcb ^ (int)(settings.seed & 31), (u64)k->scratch_bytes * LANES);
     for (u32 i = 0; i < LANES; i++) {
         u32 t = n * LANES + i;
@@ -143,23 +135,33 @@ static void wave_start(Launch *l, Group *g, u32 n) {
         h->w.vid[i] = t % b[0] | t / b[0] % b[1] << 10 | t / b[0] / b[1] << 20;
     }
     if (settings.weak) weak_wave_start(h);
-    h->coroutine.stack = stack_take();
+    if (!(h->coroutine.stack = stack_take())) return 0;
     coroutine_start(&h->coroutine, wave_main, h);
+    return 1;
 }
-static void group_start(Launch *l, Group *g, u32 index) {
+/* 0: no memory; group_end gives back what there is. */
+static int group_start(Launch *l, Group *g, u32 index) {
     g->index = index, g->waves = g->alive = g->members = l->waves;
     g->arrived = 0, g->phase = 0;
     g->lds = malloc(l->lds_bytes + 8192u);
     g->lds_defined = malloc(l->lds_bytes + 8192u);
+    g->wave = aligned_alloc(128, l->waves * sizeof *g->wave);
+    if (!g->wave) g->waves = 0; else memset(g->wave, 0, l->waves * sizeof *g->wave);
+    if (!g->lds || !g->lds_defined || !g->wave) return 0;
     memset(g->lds, 0xcb ^ (int)(settings.seed & 31), l->lds_bytes + 8192u);
     memset(g->lds_defined, settings.check_undefined ? 0 : 255, l->lds_bytes + 8192u);
-    g->wave = aligned_alloc(128, l->waves * sizeof *g->wave);
     if (settings.weak) weak_group_start(l, g);
-    for (u32 i = 0; i < l->waves; i++) wave_start(l, g, i);
+    for (u32 i = 0; i < l->waves; i++)
+        if (!wave_start(l, g, i)) return 0;
+    return 1;
 }
 static void group_end(Launch *l, Group *g) {
     weak_group_end(l, g);
-    for (u32 i = 0; i < g->waves; i++) { weak_wave_free(&g->wave[i]); stack_give(g->wave[i].coroutine.stack); free(g->wave[i].w.scratch); }
+    for (u32 i = 0; i < g->waves; i++) {
+        weak_wave_free(&g->wave[i]);
+        if (g->wave[i].coroutine.stack) stack_give(g->wave[i].coroutine.stack);
+        free(g->wave[i].w.scratch);
+    }
     free(g->lds), free(g->lds_defined), free(g->wave);
     g->waves = 0;
 }
@@ -212,7 +214,7 @@ static void stuck(Launch *l, u32 kind) {
                 if (n > 7) break;
             }
     if (!l->active)
-        report_line("rdna4sim: kernel %s: limit of instructions after %u of %u workgroups\n", l->function->kernel->name, l->next, l->groups);
+        report_line("rdna4sim: kernel %.*s: limit of instructions after %u of %u workgroups\n", NAME_SHOWN, l->function->name, l->next, l->groups);
 }
 static u32 least_of(u32 a, u32 b) { return a < b ? a : b; }
 /* Workgroups in an order by seed; 0: as they are numbered. */
@@ -230,6 +232,16 @@ static void round_of(Launch *l, u32 slot) {
     u32 first = settings.seed ? random_below(&l->random, g->waves) : 0, back = settings.seed && random_next(&l->random) & 1;
     for (u32 i = 0; i < g->waves && !l->stop; i++) step(l, &g->wave[(first + (back ? g->waves - i : i)) % g->waves]);
 }
+/* Workgroups that may be under way at once, for the scratch that they need: at least one. */
+static u32 groups_of_scratch(const Launch *l) {
+    u64 each = (u64)l->function->kernel->scratch_bytes * LANES * l->waves, most = each ? SCRATCH_AT_ONCE / each : ~0u;
+    return most > ~0u ? ~0u : most ? (u32)most : 1;
+}
+static int no_memory(Launch *l, const char *what) {
+    report_line("rdna4sim: kernel %.*s: no memory for %s\n", NAME_SHOWN, l->function->name, what);
+    l->stop = 1;
+    return hipErrorOutOfMemory;
+}
 int launch_run(Function *f, const Shape *shape, const void *arguments) {
     const SimKernel *k = f->kernel;
     Launch launch = {.function = f, .shape = *shape, .random = settings.seed}, *l = &launch;
@@ -242,17 +254,22 @@ int launch_run(Function *f, const Shape *shape, const void *arguments) {
     l->sites = calloc(k->sites + 1, sizeof *l->sites);
     /* A few workgroups at a time, all that the card holds if those wait for others. */
     const u32 fit = occupancy(k, shape->block[0] * shape->block[1] * shape->block[2], shape->dynamic_lds) * PROCESSORS;
-    const u32 most = least_of(l->groups, fit > ACTIVE_GROUPS ? fit : ACTIVE_GROUPS);
-    l->limit_active = shape->cooperative ? l->groups : least_of(l->groups, ACTIVE_GROUPS);
+    const u32 lent = groups_of_scratch(l), most = least_of(least_of(l->groups, fit > ACTIVE_GROUPS ? fit : ACTIVE_GROUPS), lent);
+    l->limit_active = shape->cooperative ? l->groups : least_of(most, ACTIVE_GROUPS);
     l->group = calloc(most, sizeof *l->group);
     l->order = order_of(l);
     u64 seen = 0, quiet = 0, idle = 0;
+    int error = hipSuccess;
+    if (!l->sites || !l->group) error = no_memory(l, "the launch");
+    else if (l->limit_active > most) error = no_memory(l, "the scratch of all workgroups at once");
     if (settings.weak) weak_launch_start(l);
     while (!l->stop) {
         while (l->active < l->limit_active && l->next < l->groups) {
-            group_start(l, &l->group[l->active++], l->order ? l->order[l->next] : l->next);
+            if (!group_start(l, &l->group[l->active++], l->order ? l->order[l->next] : l->next)) error = no_memory(l, "a workgroup");
             l->next++;
+            if (error) break;
         }
+        if (error) break;
         if (!l->active) break;
         for (u32 i = 0; i < l->active && !l->stop; i++) round_of(l, i);
         for (u32 i = 0; i < l->active && !l->stop;)
@@ -272,5 +289,5 @@ int launch_run(Function *f, const Shape *shape, const void *arguments) {
     free(l->group), free(l->order), free(l->sites);
     if (settings.weak) weak_launch_end(l);
     running = 0;
-    return l->stop ? fault_error(l->fault) : hipSuccess;
+    return error ? error : l->stop ? fault_error(l->fault) : hipSuccess;
 }

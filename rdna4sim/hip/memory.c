@@ -74,6 +74,8 @@ void *memory_take(u64 bytes, u32 kind) {
     if (bytes <= FILL_LIMIT) memset((void *)at, (int)(0xcb ^ (settings.seed & 0x1f)), bytes);
     return (void *)at;
 }
+/* Zeroes an allocation that was just taken: a large one is not filled, and nothing has touched its pages. */
+void memory_clear(u8 *fresh, u64 bytes) { if (bytes <= FILL_LIMIT) memset(fresh, 0, bytes); }
 int memory_give(u64 address, u32 kind) {
     u32 i = after(address);
     if (!i || blocks[i - 1].address != address || blocks[i - 1].kind != kind) return 0;

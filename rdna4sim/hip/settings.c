@@ -10,7 +10,7 @@ Settings settings;
 static void text(const char *name, char *to, size_t size) {
     const char *value = getenv(name);
     if (value && strlen(value) >= size) {
-        fprintf(stderr, "rdna4sim: %s is longer than %zu bytes; it is not used\n", name, size - 1);
+        error_line("rdna4sim: %s is longer than %zu bytes; it is not used\n", name, size - 1);
         value = 0;
     }
     snprintf(to, size, "%s", value ? value : "");
@@ -23,7 +23,7 @@ static u64 number(const char *name, u64 otherwise, u64 most) {
     errno = 0;
     u64 n = strtoull(value, &end, 0);
     if (*value >= '0' && *value <= '9' && !*end && !errno && n <= most) return n;
-    fprintf(stderr, "rdna4sim: %s=%s is not a number from 0 to %llu; %llu is used\n", name, value, most, otherwise);
+    error_line("rdna4sim: %s=%s is not a number from 0 to %llu; %llu is used\n", name, value, most, otherwise);
     return otherwise;
 }
 /* A relative folder is meant from where the program stood when it was first seen: the program may go elsewhere. */

@@ -16,7 +16,7 @@ typedef int i32;
 typedef long long i64;
 
 #define LANES 32
-#define ABI_VERSION 4
+#define ABI_VERSION 5
 
 /* Vectors over the lanes of a wave. V is what a VGPR holds; the others are ways to look at it. */
 #define LANE_VECTOR __attribute__((ext_vector_type(LANES)))
@@ -102,8 +102,10 @@ enum { ARG_VALUE, ARG_HIDDEN_ZERO, ARG_BLOCKS, ARG_GROUP_SIZE = ARG_BLOCKS + 3, 
        ARG_DIMENSIONS = ARG_REMAINDER + 3, ARG_DYNAMIC_LDS };
 typedef struct { u32 offset, size, kind; } SimArg;
 
+/* Names stay where they are, in the code object's file: translated code has none. */
+typedef struct { u32 at, bytes; } SimName;
 typedef struct {
-    const char *name;
+    SimName name;
     void (*run)(Wave *w);
     const char *refused;    /* why it cannot be run; NULL if it can */
     u32 sites, entry, lds_bytes, scratch_bytes, kernarg_bytes, max_threads, vgprs, sgprs, wgp_mode, args;
@@ -111,7 +113,7 @@ typedef struct {
 } SimKernel;
 
 typedef struct { u64 address, offset, in_file, in_memory; } SimSegment;
-typedef struct { const char *name; u64 address, size; } SimSymbol;
+typedef struct { SimName name; u64 address, size; } SimSymbol;
 /* The 8 bytes at `address` become `addend` plus where the code object stands. */
 typedef struct { u64 address, addend; } SimRelocation;
 

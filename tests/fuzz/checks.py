@@ -352,7 +352,8 @@ class Check:
         for sign in ("this is a bug", "Traceback", "Warning:", "out of memory"):
             if sign in err:
                 raise Broken("bug", f"{name} {shown}: {err[-600:]!r}")
-        lines = [line for line in err.splitlines() if line.startswith(f"{name}: ")]
+        said = [line for line in err.splitlines() if line.startswith(f"{name}: ")]
+        lines = [line for line in said if not line.endswith("; ignored")]  # notes of reading the file
         if status not in (0, 1) or (status == 1) != (len(lines) == 1):
             raise Broken("status", f"{name} {shown}: status {status}, stderr {err[-600:]!r}")
         self.lines.update(lines)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import math
+import os
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -291,6 +293,34 @@ def test_a_file_of_the_wrong_length_is_refused(tmp_path: Path, base_bytes: bytes
     path.write_bytes(base_bytes + b"\0" if cut == 1 else base_bytes[:cut])
     with pytest.raises(FormatError):
         ppl_file.Reader(path)
+
+
+@pytest.mark.parametrize("left", [0, 1, 2, 15])
+def test_a_file_that_is_shortened_while_it_is_read(tmp_path: Path, left: int) -> None:
+    """Also in the middle of a code of two bytes. The file is larger than what its reader has fetched ahead."""
+    path = tmp_path / "base.kld"
+    path.write_bytes(written(FakeModel(5000), text(64), ppl.disjoint(64, 16)))
+    with ppl_file.Reader(path) as base:
+        width = 2 * base.shape.row_codes
+        os.truncate(path, 20 + 4 * base.tokens.size + 2 * width + left)
+        base.rows(2)
+        with pytest.raises(FormatError, match="base.kld: offset .*: the file ends inside a row"):
+            base.rows(1)
+
+
+def test_an_error_of_the_disk_names_the_file(tmp_path: Path, base_bytes: bytes) -> None:
+    path = tmp_path / "base.kld"
+    path.write_bytes(base_bytes)
+
+    class Failing(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with ppl_file.Reader(path) as base:
+        base._file.close()
+        base._file = Failing()
+        with pytest.raises(OSError, match=r"base\.kld"):
+            base.rows(1)
 
 
 # -- divergence --------------------------------------------------------------------------------------------------------

@@ -1,0 +1,10 @@
+/* vectorize.h: the mark of loops that the compiler may vectorise; why it leaves all others stands in docs/performance.md.
+ *
+ * A marked loop counts in int or int64_t, and no address in it is made of a counter that was masked (i & 7, i % 8) or cut
+ * to a narrower type: such a loop is what the compiler gets wrong. Additions of floats keep their order all the same. */
+#ifndef IE_VECTORIZE_H
+#define IE_VECTORIZE_H
+
+#define IE_VECTORIZE _Pragma("clang loop vectorize(enable) interleave(enable)")
+
+#endif
