@@ -61,7 +61,7 @@ def _decoders() -> Iterator[tuple[str, bytes]]:
 
 
 def _repacking() -> Iterator[tuple[str, bytes]]:
-    from ie.repack import repack
+    from ie.devices.repack import repack
     from tests.rig import pool
 
     rng = np.random.default_rng(4)
@@ -142,7 +142,7 @@ def _passes() -> Iterator[tuple[str, bytes]]:
 
 def _programs() -> Iterator[tuple[str, bytes]]:
     """Every op, and matmul with every weight format, by the walker: portable code, whose bits all others share."""
-    from ie.trace import Costs
+    from ie.devices.trace import Costs
     from tests.op_cases import SWEPT, draw, weight_formats
     from tests.rig import run_cpu
 
