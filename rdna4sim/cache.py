@@ -132,6 +132,7 @@ class Tools:
             process.wait()
         if process.returncode:
             first = next((line for line in said.splitlines() if "error" in line), said.strip()[:300])
+            first = first or f"status {process.returncode}"
             raise SimError(f"{self.what}: the C compiler failed: {first}")
 
 
