@@ -2,9 +2,9 @@
 """What it costs that only marked loops are vectorised: `python scripts/flags_bench.py MODEL.gguf… [--rounds 8]`.
 
 Owns: benchmarks/compiler_flags.json. Three builds of this checkout: `marked`, as it is shipped; `every`, all loops
-that the compiler can vectorise, with whatever it then gets wrong; `none`, the marks without effect. Which objects are the
-same bytes in two builds is counted. Reading prompts, generating and sampling are timed in turns, each time in a process
-of its own; a ratio is the median over the rounds of the time, divided by that of `every` in the same round.
+that the compiler can vectorise, with whatever it then gets wrong; `none`, the marks without effect. Which objects are
+the same bytes in two builds is counted. Reading prompts, generating and sampling are timed in turns, each time in a
+process of its own; a ratio is the median over the rounds of the time, divided by that of `every` in the same round.
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ def main() -> int:
         what: {n: statistics.median(b / a for a, b in zip(by["every"], by[n], strict=True)) for n in ("marked", "none")}
         for what, by in found.items()
     }
-    changed = {n: [unit for unit, data in objects["every"].items() if objects[n][unit] != data] for n in ("marked", "none")}
+    changed = {
+        n: [unit for unit, data in objects["every"].items() if objects[n][unit] != data] for n in ("marked", "none")
+    }
     for n, names in changed.items():
         print(f"{n}: {len(names)} of {len(objects['every'])} objects differ from those with every loop vectorised")
     for what, ratio in ratios.items():
