@@ -86,8 +86,8 @@ def main() -> int:
         for what, by in found.items()
     }
     changed = {n: [unit for unit, data in objects["every"].items() if objects[n][unit] != data] for n in names[1:]}
-    for n, names in changed.items():
-        print(f"{n}: {len(names)} of {len(objects['every'])} objects differ from those with every loop vectorised")
+    for n, units in changed.items():
+        print(f"{n}: {len(units)} of {len(objects['every'])} objects differ from those with every loop vectorised")
     for what, ratio in ratios.items():
         print(f"{what:<50} marked {ratio['marked']:.3f}  none {ratio['none']:.3f}")
     here = this_machine()
