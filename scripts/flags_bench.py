@@ -5,6 +5,7 @@ Owns: benchmarks/compiler_flags.json. Three builds of this checkout: `marked`, a
 that the compiler can vectorise, with whatever it then gets wrong; `none`, the marks without effect. Which objects are
 the same bytes in two builds is counted. Reading prompts, generating and sampling are timed in turns, each time in a
 process of its own; a ratio is the median over the rounds of the time, divided by that of `every` in the same round.
+With --rounds 0 nothing is timed: objects alone, which a busy machine does not disturb.
 """
 
 from __future__ import annotations
@@ -71,23 +72,22 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--words", default="-p 128 -n 32 -r 3", help="of ie-bench")
     args = parser.parse_args()
+    names = list(BUILDS) if args.rounds else ["every", "marked"]
     load, found = os.getloadavg()[0], defaultdict[str, dict[str, list[float]]](lambda: defaultdict(list))
     with tempfile.TemporaryDirectory() as folder:
-        libraries = {name: Path(folder) / name for name in BUILDS}
-        objects = {name: build(libraries[name], flags) for name, flags in BUILDS.items()}
+        libraries = {name: Path(folder) / name for name in names}
+        objects = {name: build(libraries[name], BUILDS[name]) for name in names}
         for i in range(args.rounds):
-            for name in list(BUILDS)[:: 1 if i % 2 else -1]:
+            for name in names[:: 1 if i % 2 else -1]:
                 for what, us in times(libraries[name], args.models, args.words.split()):
                     found[what][name].append(us)
     ratios = {
-        what: {n: statistics.median(b / a for a, b in zip(by["every"], by[n], strict=True)) for n in ("marked", "none")}
+        what: {n: statistics.median(b / a for a, b in zip(by["every"], by[n], strict=True)) for n in names[1:]}
         for what, by in found.items()
     }
-    changed = {
-        n: [unit for unit, data in objects["every"].items() if objects[n][unit] != data] for n in ("marked", "none")
-    }
-    for n, names in changed.items():
-        print(f"{n}: {len(names)} of {len(objects['every'])} objects differ from those with every loop vectorised")
+    changed = {n: [unit for unit, data in objects["every"].items() if objects[n][unit] != data] for n in names[1:]}
+    for n, units in changed.items():
+        print(f"{n}: {len(units)} of {len(objects['every'])} objects differ from those with every loop vectorised")
     for what, ratio in ratios.items():
         print(f"{what:<50} marked {ratio['marked']:.3f}  none {ratio['none']:.3f}")
     here = this_machine()
