@@ -132,6 +132,7 @@ class Tools:
             process.wait()
         if process.returncode:
             first = next((line for line in said.splitlines() if "error" in line), said.strip()[:300])
+            first = first or f"status {process.returncode}"
             raise SimError(f"{self.what}: the C compiler failed: {first}")
 
 
@@ -147,7 +148,10 @@ def trusted(path: Path, file: int) -> None:
 def private_folder(folder: Path) -> Path:
     """Makes the folder if it is not there; its path without links. Raises SimError where others could change it."""
     fresh = not folder.exists()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for parent in reversed(folder.parents):
+        if not parent.is_dir():
+            parent.mkdir(mode=0o755, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
     real = Path(os.path.realpath(folder))
     for parent in real.parents:
         mode = parent.stat().st_mode

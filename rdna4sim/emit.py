@@ -80,6 +80,18 @@ class Body:
         self.touched_v.add(number)
         return f"v{number}"
 
+    def reach_v(self, first: int, count: int) -> None:
+        """VGPRs that something else than this text will write."""
+        if first + count > 256:
+            raise self.refuse(f"VGPR {first + count - 1} does not exist")
+        self.vgprs.update(range(first, first + count))
+
+    def reach_s(self, first: int, count: int) -> None:
+        """Scalar registers that something else than this text will write: SGPRs, VCC, TTMPs."""
+        if first + count > NULL:
+            raise self.refuse(f"scalar operand {first + count - 1} cannot be loaded in weak memory mode")
+        self.sgprs.update(range(first, first + count))
+
     def s(self, number: int) -> str:
         """A scalar register that can be assigned to (or read): SGPR, VCC, TTMP, M0, EXEC."""
         if number == EXEC:

@@ -32,9 +32,9 @@ CFLAGS = (
     "-std=gnu11 -O3 -fPIC -ffp-contract=off -fno-math-errno -fno-trapping-math -fvisibility=hidden "
     "-fno-sanitize=all -Wall -Wextra -Werror -Wno-psabi -Ikernels_c/include"
 ).split()
-# clang 20 to 22 take a masked counter for a straight one when they vectorise, t[o + (i & 15)] for t[o + i], so only loops
-# marked with IE_VECTORIZE are vectorised (docs/performance.md). A mark must not let sums of floats change their order; it
-# is not heard where a loop is unrolled instead, which is no reason to warn.
+# clang 20 to 22 take a masked counter for a straight one when they vectorise, t[o + (i & 15)] for t[o + i], so only
+# loops marked with IE_VECTORIZE are vectorised (docs/performance.md). A mark must not let sums of floats change their
+# order; it is not heard where a loop is unrolled instead, which is no reason to warn.
 VECTORIZE_FLAGS = "-fno-vectorize -mllvm -hints-allow-reordering=false -Wno-pass-failed".split()
 CFLAGS += VECTORIZE_FLAGS
 ISAS = {

@@ -9,6 +9,7 @@ Does not own: which flags are right (see `scripts/build_kernels.py`).
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,7 +21,8 @@ from scripts import build_kernels
 TYPES = ("u8", "i8", "u16", "i16")
 INDICES = {
     "plain": "v", "twice": "2 * v", "half": "v / 2", "back": "63 - v", "at_once": "v + 16",
-    "and3": "(v & 3)", "and7": "(v & 7)", "and15": "(v & 15)", "mod4": "v % 4", "mod16": "v % 16", "narrow": "(u8)(9 * v)",
+    "and3": "(v & 3)", "and7": "(v & 7)", "and15": "(v & 15)", "mod4": "v % 4", "mod16": "v % 16",
+    "narrow": "(u8)(9 * v)",
     "and15_back": "15 - (v & 15)",
 }  # fmt: skip
 VALUES = {
@@ -131,7 +133,7 @@ def _stores() -> Iterator[tuple[str, str]]:
 
 
 def _elements() -> Iterator[tuple[str, str]]:
-    """The bits of one element of a vector, through a variable of the element's type (`direct`: as it is not to be done)."""
+    """The bits of one element of a vector, through a variable of its type. DIRECT: as it is not to be done."""
     for lanes in (4, 8, 16):
         for at in ("0", "1", f"{lanes - 1}", f"(o + n) % {lanes}"):
             yield (
@@ -143,14 +145,15 @@ def _elements() -> Iterator[tuple[str, str]]:
 
 def _marked() -> Iterator[tuple[str, str]]:
     """Loops as they may be marked: straight counters. Sums of floats must keep their order."""
-    head = "f32 *y = (f32 *)w; const i16 *a = (const i16 *)p; const i8 *b = (const i8 *)q; (void)y; (void)a; (void)b;\n    "
+    head = "f32 *y = (f32 *)w; const i16 *a = (const i16 *)p; const i8 *b = (const i8 *)q;\n    "
     bodies = {
         "product": f"{MARK}for (int i = 0; i < 256; i++) y[i] = (float)a[i] * (float)b[o + (unsigned)i]; return 0;",
-        "scaled": f"const int64_t m = 8 * n; {MARK}for (int64_t i = 0; i < m; i++) y[i] = (float)a[i] * 0.37f; return 0;",
+        "scaled": f"int64_t m = 8 * n; {MARK}for (int64_t i = 0; i < m; i++) y[i] = (float)a[i] * 0.37f; return 0;",
         "integers": f"int e = 0; {MARK}for (int i = 0; i < (int)n; i++) e += a[i] * b[i]; return e;",
-        "floats": f"float e = 0; const int m = (int)(8 * n);\n    {MARK}for (int i = 0; i < m; i++) e += (float)a[i] * 0.37f;\n"
+        "floats": f"float e = 0; int m = (int)(8 * n);\n    {MARK}for (int i = 0; i < m; i++) e += (float)a[i] * 0.4f; "
         "    memcpy(w, &e, 4); return 0;",
-        "chosen": f"{MARK}for (int i = 0; i < 64; i++) y[i] = i >= (int)o && i < (int)n ? (float)a[i] : -1.0f; return 0;",
+        "chosen": f"int m = (int)n; {MARK}for (int i = 0; i < 64; i++) y[i] = i >= 3 && i < m ? (float)a[i] : -1; "
+        "return 0;",
     }
     for name, body in bodies.items():
         yield f"marked_{name}", head + body
@@ -177,7 +180,8 @@ def driver(bodies: dict[str, str]) -> str:
     """What calls them."""
     declared = "".join(f"LOOP({name});\n" for name in bodies)
     listed = "".join(f'    {{"{name}", {name}}},\n' for name in bodies)
-    entry = "static const struct { const char *name; int64_t (*run)(const uint8_t *, const uint8_t *, uint32_t, uint32_t, uint8_t *); }"
+    call = "const uint8_t *, const uint8_t *, uint32_t, uint32_t, uint8_t *"
+    entry = f"static const struct {{ const char *name; int64_t (*run)({call}); }}"
     return f"#include <stdio.h>\n{HEAD}{declared}{entry} all[] = {{\n{listed}}};\n{MAIN}"
 
 
@@ -190,10 +194,10 @@ def program(bodies: dict[str, str], flags: Sequence[str], arch: str = build_kern
     out = build_kernels.BUILD / f"loops-{arch}-{made}"
     if out.exists():
         return out
-    files = {name: out.with_name(f"{out.name}.{name}.c") for name in texts}
+    files = {name: out.with_name(f"{out.name}.{os.getpid()}.{name}.c") for name in texts}
     for name, path in files.items():
         path.write_text(texts[name], encoding="utf8")
-    part, compiled = out.with_suffix(".part"), out.with_suffix(".o")
+    part, compiled = out.with_suffix(f".{os.getpid()}.part"), out.with_suffix(f".{os.getpid()}.loops.o")
     common = ["-target", libc, "-fno-sanitize=all"]
     build_kernels.zig(*flags, *common, "-w", "-c", str(files["loops"]), "-o", str(compiled))
     static = ["-static"] if arch != build_kernels.HOST else []

@@ -77,8 +77,9 @@ def _core() -> Iterator[tuple[str, bytes]]:
     """ie_core.h: scalars of a natural size for each parameter, and the two checks on random plans."""
     _, lib = native.lib()
     rng = np.random.default_rng(5)
-    counts = {"constant": 1, "q8_row_bytes": 1, "q8_scale_offset": 1, "q8_dsum_offset": 1, "q8_sums_offset": 1,
-              "f32_row_bytes": 1, "matrix_bytes": 3, "kv_chunk_elems": 2, "attn_parts_bytes": 3, "k_index": 6, "v_index": 6}  # fmt: skip
+    counts = {"constant": 1, "q8_row_bytes": 1, "q8_scale_offset": 1, "q8_dsum_offset": 1, "q8_sums_offset": 1}
+    counts |= {"f32_row_bytes": 1, "matrix_bytes": 3, "kv_chunk_elems": 2, "attn_parts_bytes": 3}
+    counts |= {"k_index": 6, "v_index": 6}
     for name, count in counts.items():
         found = [getattr(lib, f"ie_core_{name}")(*map(int, rng.integers(0, 512, count))) for _ in range(200)]
         yield f"ie_core_{name}", native.int64s(found).tobytes()
@@ -87,14 +88,22 @@ def _core() -> Iterator[tuple[str, bytes]]:
         n = int(rng.integers(0, 9))
         plan = [256 * rng.integers(0, 12, n), 1 + rng.integers(0, 900, n), *np.sort(rng.integers(0, 5, (2, n)), axis=0)]
         arrays = [native.int64s(a) for a in plan]
-        found.append(lib.ie_core_plan_check(n, *(native.pointer(a, "int64_t *") for a in arrays), int(rng.integers(1, 6000))))
+        found.append(
+            lib.ie_core_plan_check(n, *(native.pointer(a, "int64_t *") for a in arrays), int(rng.integers(1, 6000)))
+        )
     yield "ie_core_plan_check", native.int64s(found).tobytes()
     found = []
     for _ in range(300):
         commands, n = int(rng.integers(1, 6)), int(rng.integers(0, 12))
         stage = native.int64s(np.sort(rng.integers(0, 4, commands)))
         lo = rng.integers(0, 30, n)
-        uses = [np.sort(rng.integers(0, commands, n)), rng.integers(0, 3, n), lo, lo + rng.integers(1, 9, n), rng.integers(0, 2, n)]
+        uses = [
+            np.sort(rng.integers(0, commands, n)),
+            rng.integers(0, 3, n),
+            lo,
+            lo + rng.integers(1, 9, n),
+            rng.integers(0, 2, n),
+        ]
         arrays = [native.int64s(a) for a in uses]
         pointers = [native.pointer(a, "int64_t *") for a in arrays]
         found.append(lib.ie_core_stage_check(commands, native.pointer(stage, "int64_t *"), n, *pointers))

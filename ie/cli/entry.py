@@ -1,5 +1,5 @@
-"""Where the installed commands begin and end: Ctrl-C during the imports, or once more while the process ends, is no
-traceback.
+"""Where the installed commands begin and end: Ctrl-C during the imports, or once more while the process ends, or
+an import that fails, is no traceback.
 
 Owns: nothing but that. It imports as little as possible itself.
 """
@@ -18,6 +18,10 @@ def _start(command: str) -> int:
             status = importlib.import_module(f"{__package__}.{command}").main()
         except KeyboardInterrupt:
             print(f"ie-{command}: interrupted", file=sys.stderr)
+        except (ImportError, MemoryError) as error:  # a package that is missing, or too little memory to load it
+            words = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+            print(f"ie-{command}: a part of the program cannot be loaded: {words}", file=sys.stderr)
+            status = 1
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left to do is the interpreter's
     except KeyboardInterrupt:  # one that was pending
         signal.signal(signal.SIGINT, signal.SIG_IGN)

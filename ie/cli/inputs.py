@@ -74,6 +74,9 @@ def _kept(chosen: Options) -> list[tuple[str, str, str]]:
     found += [("--mtp", path, "read") for path in part_paths(chosen.mtp or "")]
     texts = {"--file": chosen.file or chosen.text_file, "--tokens-file": chosen.tokens_file}
     found += [(flag, "/dev/stdin" if name == "-" else name, "read") for flag, name in texts.items() if name]
+    with contextlib.suppress(OSError, ValueError):
+        if stat.S_ISREG(os.fstat(0).st_mode):  # it is read where no other text is given
+            found.append(("the standard input", "/dev/stdin", "read"))
     for what, path in (("the log", paths.log_file), ("the history", paths.history_file)):
         with contextlib.suppress(ResourceError):
             place = path()

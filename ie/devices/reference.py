@@ -98,11 +98,11 @@ class ReferenceExecutor:
         step.refuse(bound_limits(self.limits, self.programs[handle], step.rows, step.rows))
 
     def run(self, handle: int, step: StepInputs) -> None:
-        self._check(handle, step)
         for index in range(len(self.programs[handle].commands)):
             self.run_command(handle, step, index)
 
     def run_command(self, handle: int, step: StepInputs, index: int) -> None:
+        self._check(handle, step)
         self.step = step
         command = self.command = self.programs[handle].commands[index]
         skipped = command.skippable and step.header["skip"]
@@ -111,7 +111,6 @@ class ReferenceExecutor:
                 OPS[command.op].reference(self, command.args)
 
     def run_timed(self, handle: int, step: StepInputs) -> np.ndarray:
-        self._check(handle, step)
         clock = [time.monotonic_ns()]
         for index in range(len(self.programs[handle].commands)):
             self.run_command(handle, step, index)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from .. import devices
 from ..devices import weights
 from ..devices.base import Progress
 from ..devices.cpu import read_bandwidth
-from ..errors import IeError, ResourceError
+from ..errors import IeError, ModelError, ResourceError
 from ..gguf import GgufFile
 from ..machine import free_memory, memory_limit, this_machine
 from ..model import build as blocks
@@ -35,6 +36,9 @@ DECODE_ROWS = (1, 2, 4, 8, 16)
 
 LOGITS_BYTES = 32 << 20
 """Most bytes of logits that one step produces when every position's are wanted: bounds the arena."""
+
+MAX_BYTES = (1 << 31) - 64
+"""Most bytes of what the fields of a command measure: int32, and rows are padded to 64."""
 
 
 Edit = Callable[[Program], Program]
@@ -54,6 +58,35 @@ class Stats:
     seconds: float = 0.0
 
 
+def token_ids(tokens: Iterable[object], n_vocab: int) -> list[int]:
+    """The tokens as Python integers. IeError for one that is no whole number, or no id of the vocabulary."""
+    ids: list[Any] = list(tokens)
+    if set(map(type, ids)) - {int}:
+        for token in ids:  # a bool is an int to Python, and a float would be cut to one
+            if isinstance(token, bool) or not isinstance(token, int | np.integer):
+                raise IeError(f"token id {token!r:.40} is no whole number")
+        ids = [int(token) for token in ids]
+    if ids and (min(ids) < 0 or max(ids) >= n_vocab):
+        wrong = max(ids) if min(ids) >= 0 else min(ids)
+        raise IeError(f"token id {wrong} is outside the vocabulary (0…{n_vocab - 1})")
+    return ids
+
+
+def check_sizes(path: str, program: Program) -> None:
+    """ModelError where a row of activations or an expert is larger than commands can say: their sizes are int32."""
+    for buffer in program.buffers:
+        if 4 * buffer.cols > MAX_BYTES:
+            raise ModelError(
+                f"{path}: {buffer.name} has {buffer.cols:,} values a row, expected at most {MAX_BYTES // 4:,}"
+            )
+    for command in program.commands:
+        size = command.args.get("expert_bytes", 0)
+        if size > MAX_BYTES:
+            raise ModelError(
+                f"{path}: {command.args['w'].names[0]}: an expert of {size:,} bytes, expected at most {MAX_BYTES:,}"
+            )
+
+
 class Engine:
     """See the module docstring. Made by `Engine.open`; close it, or use it as a context manager."""
 
@@ -65,11 +98,15 @@ class Engine:
         self.config = ModelConfig.from_gguf(gguf)
         self.chunk = max(1, options.chunk)
         self._mtp_file: GgufFile | None = None
+        self._closed = False
         self._adopt_mtp(options.draft)
         draft = edit(blocks.build(gguf, self.config, STATE_SLOTS, self.ring))
+        check_sizes(gguf.path, draft)
         self.all_rows = max(1, min(self.chunk, LOGITS_BYTES // (4 * self.config.n_vocab)))
         self.chain = self._chain_program(gguf, options.draft)
         more = (self.chain,) if self.chain else ()
+        for program in more:
+            check_sizes(gguf.path, program)
         weight_bytes = weights.place(union((draft, *more)).weights()).total
         # The arena's exact size follows from the plan; for this decision a bound is enough.
         widest = max(b.cols for b in draft.buffers if b.cols != self.config.n_vocab)
@@ -133,6 +170,7 @@ class Engine:
 
     def close(self) -> None:
         """Free the executor's memory and the file's mapping."""
+        self._closed = True
         self.executor.close()
         self.gguf.close()
         if self._mtp_file is not None:
@@ -165,13 +203,10 @@ class Engine:
         ResourceError when they do not fit; the sequence is then unchanged. An interrupted call keeps the
         tokens of whole chunks.
         """
-        ids = list(tokens)
+        ids = token_ids(tokens, self.n_vocab)
         if not ids or want not in ("last", "all"):
             raise ValueError("forward needs tokens, and want 'last' or 'all'")
-        if min(ids) < 0 or max(ids) >= self.n_vocab:
-            raise IeError(
-                f"token id {max(ids) if min(ids) >= 0 else min(ids)} is outside the vocabulary (0…{self.n_vocab - 1})"
-            )
+        self._check_open(seq)
         start = len(seq)
         seq.extend(ids)
         done = 0
@@ -202,8 +237,11 @@ class Engine:
 
     def verify(self, seq: KvSequence, tokens: Sequence[int]) -> np.ndarray:
         """Append up to 16 tokens in one step: logits of each, float32 [len(tokens), n_vocab], valid until the next."""
-        ids = list(tokens)
-        assert 0 < len(ids) <= DECODE_ROWS[-1] and seq.stored == len(seq)
+        ids = token_ids(tokens, self.n_vocab)
+        if not 0 < len(ids) <= DECODE_ROWS[-1]:
+            raise IeError(f"{len(ids)} tokens to verify, expected 1 to {DECODE_ROWS[-1]}")
+        self._check_open(seq)
+        assert seq.stored == len(seq)
         begin, start = time.monotonic(), len(seq)
         seq.extend(ids)
         try:
@@ -219,6 +257,8 @@ class Engine:
 
         The last one may be below the chain's p_min. Needs `chain`. The sequence is not changed.
         """
+        (token,) = token_ids([token], self.n_vocab)
+        self._check_open(seq)
         assert self.chain is not None and seq.stored == len(seq)
         n = min(n, len(self.chain.outputs) // 2, self.n_ctx - seq.stored)
         if n < 1:
@@ -253,6 +293,12 @@ class Engine:
         wanted = draft is not None and self.config.mtp is not None
         most = max(self.chunk, DECODE_ROWS[-1])
         self.ring = 1 << (most + 1).bit_length() if wanted else 0
+
+    def _check_open(self, seq: KvSequence) -> None:
+        """IeError for a sequence without a place in the cache: it is closed, or of another engine."""
+        if self._closed or seq.step is not self.step_inputs or not getattr(seq, "open", True):
+            what = "the engine is closed" if self._closed else "the sequence is closed, or belongs to another engine"
+            raise IeError(what)
 
     def _pieces(self, ids: list[int], want: str) -> Iterable[list[int]]:
         size = self.all_rows if want == "all" else self.chunk
@@ -290,6 +336,10 @@ class _Sequence(KvSequence):
     def __init__(self, *args: object, owner: list[int]) -> None:
         super().__init__(*args)  # type: ignore[arg-type]
         self._owner: list[int] | None = owner
+
+    @property
+    def open(self) -> bool:
+        return self._owner is not None
 
     def close(self) -> None:
         super().close()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import TokenizerError
 from .codec import VocabTokenizer
-from .marks import Marks, texts_of
+from .marks import Marks, harmless, texts_of
 
 if TYPE_CHECKING:
     import jinja2
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 MAX_TEMPLATE = 1 << 20  # characters
 MAX_OUTPUT = 1 << 24  # characters, of the result and of any string made on the way
 MAX_ITERATIONS = 1 << 20  # of all range() together, in one rendering
-
 
 class _TemplateError(Exception):
     """What the template itself reports with raise_exception."""
@@ -126,18 +125,23 @@ def encode_chat(
             marks = Marks(spellings, (source or "", *texts_of(messages), *texts_of(variables or {})))
         except ValueError as error:
             raise TokenizerError(f"chat template: {error}") from None
-    text = apply_chat_template(
-        tokenizer,
-        messages if marks is None else marks.broken(messages),
-        add_generation_prompt=add_generation_prompt,
-        now=now,
-        variables=variables if marks is None else marks.broken(variables or {}),
-        template=template,
-    )
+    def render(said: Sequence[Mapping[str, Any]], more: Mapping[str, object] | None) -> str:
+        return apply_chat_template(
+            tokenizer, said, add_generation_prompt=add_generation_prompt, now=now, variables=more, template=template
+        )
+
     if marks is None:
-        ids = tokenizer.encode(text, add_special=False, parse_special=True)
+        ids = tokenizer.encode(render(messages, variables), add_special=False, parse_special=True)
     else:
         assert isinstance(tokenizer, VocabTokenizer)
+        text = render(marks.broken(messages), marks.broken(variables or {}))
+        told = (*texts_of(messages), *texts_of(variables or {}))
+        if any(not c.isalnum() and not c.isspace() for t in told for c in t):
+            own = render(harmless(messages), harmless(variables or {}))
+            if tokenizer.count_control(text) > tokenizer.count_control(own):
+                raise TokenizerError(
+                    "chat template: it turns the text of a message into control tokens; --parse-special allows that"
+                )
         ids = tokenizer.encode_marked(text, marks)
     if tokenizer.add_bos and tokenizer.bos_id is not None and ids[:1] != [tokenizer.bos_id]:
         ids.insert(0, tokenizer.bos_id)

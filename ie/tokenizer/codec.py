@@ -89,6 +89,11 @@ class VocabTokenizer:
                 fragments += splitter.split(marks.removed(fragment), parse_special=False)
         return self._encode_fragments(fragments)
 
+    def count_control(self, text: str) -> int:
+        """How many control tokens a rendered text has."""
+        found = self._get_splitter().split(to_bytes(text), parse_special=True)
+        return sum(isinstance(f, int) and self.vocab.is_hidden(f) for f in found)
+
     def control_spellings(self) -> list[bytes]:
         """Texts of the tokens that only a template may write, longest first."""
         return self._get_splitter().hidden

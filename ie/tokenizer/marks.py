@@ -23,8 +23,9 @@ class Marks:
     """Letters that occur in none of the texts: one breaks spellings, others stand for single characters."""
 
     def __init__(self, spellings: Iterable[bytes], texts: Iterable[str]) -> None:
-        present = {c for text in texts for c in text if "\U00010600" <= c <= "\U00010736"}
-        free = [chr(c) for c in _LETTERS if chr(c) not in present]
+        whole = "\0".join(texts)
+        lower = whole.lower()  # as JSON writes the letter, it may not occur either
+        free = [chr(c) for c in _LETTERS if chr(c) not in whole and json.dumps(chr(c))[1:-1] not in lower]
         self._spellings = [s.decode("utf-8", "surrogateescape") for s in spellings]
         singles = sorted({s for s in self._spellings if len(s) == 1})
         if len(free) <= len(singles):
@@ -81,6 +82,17 @@ class Marks:
         for mark, meant in self._bytes:
             text = text.replace(mark, meant)
         return text
+
+
+def harmless(value: Any) -> Any:
+    """The same with full stops in its texts for all but letters, digits and spaces; roles and keys stay."""
+    if isinstance(value, str):
+        return "".join(c if c.isalnum() or c.isspace() else "." for c in value)
+    if isinstance(value, Mapping):
+        return {k: v if k in ("role", "type") else harmless(v) for k, v in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray)):
+        return [harmless(v) for v in value]
+    return value
 
 
 def texts_of(value: Any) -> Iterable[str]:

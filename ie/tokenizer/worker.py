@@ -51,7 +51,10 @@ def _confine(parent: int) -> None:
 
     for name, value in (("RLIMIT_CORE", 0), ("RLIMIT_FSIZE", 0), ("RLIMIT_NOFILE", OPEN_FILES)):
         if hasattr(resource, name):
-            resource.setrlimit(getattr(resource, name), (value, value))
+            kind = getattr(resource, name)
+            hard = resource.getrlimit(kind)[1]
+            least = value if hard == resource.RLIM_INFINITY else min(value, hard)
+            resource.setrlimit(kind, (least, least))
     if not parent:
         return
     try:
@@ -69,12 +72,18 @@ def _limit(seconds: float, amount: int) -> None:
     import resource
 
     cpu = math.ceil(time.process_time() + seconds) + 5  # should nobody be left to end it
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+    _lower(resource.RLIMIT_CPU, cpu)
     with open("/proc/self/statm", encoding="ascii") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()
-    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-    limit = used + amount if hard == resource.RLIM_INFINITY else min(used + amount, hard)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    _lower(resource.RLIMIT_AS, used + amount)
+
+
+def _lower(kind: int, value: int) -> None:
+    """Set a soft limit, as far as the hard one allows."""
+    import resource
+
+    hard = resource.getrlimit(kind)[1]
+    resource.setrlimit(kind, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
 
 
 def _send(fd: int, answer: bytes) -> None:

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINE = 128, MOST_LINES = 1 << 15, MOST_VERSIONS = 8, QUEUE = 63, SCOPE_SE = 1, SCOPE_DEV = 2 };
+enum { LINE = 128, MOST_LINES = 1 << 15, MOST_VERSIONS = 8, QUEUE = 63, LDS_QUEUE = 1 << 16, SCOPE_SE = 1, SCOPE_DEV = 2 };
 
 /* Line address → index, open addressing. 0 is no address of a line. */
 typedef struct { u64 key; u32 value; } Slot;
@@ -486,10 +486,16 @@ static LdsStore *lds_queued(WaveState *s, u32 address, u32 bytes, WeakOp *op) {
     *e = (LdsStore){s->issued[PENDING_DS], address, bytes, op, {0}};
     return e;
 }
+/* A wave that never waits must not fill the host's memory. */
+static void lds_room(Wave *w) {
+    if (wave_of(w)->lds_stores >= LDS_QUEUE) lds_out(w->host, LDS_QUEUE / 2);
+}
 void weak_lds_store(Wave *w, u32 address, u32 bytes, const u8 *data) {
+    lds_room(w);
     memcpy(lds_queued(wave_of(w), address, bytes, 0)->data, data, bytes);
 }
 void weak_lds_defer(Wave *w, u32 address, u32 bytes, WeakOp *op, u64 x, u64 y) {
+    lds_room(w);
     LdsStore *e = lds_queued(wave_of(w), address, bytes, op);
     memcpy(e->data, &x, 8), memcpy(e->data + 8, &y, 8);
 }

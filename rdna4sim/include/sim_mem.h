@@ -68,7 +68,7 @@ OUTLINE void check_lanes(Wave *w, Site *site, u32 exec, u32 pc, const Ad *a, u32
     for (u32 m = exec; m; m &= m - 1) {
         u32 l = (u32)__builtin_ctz(m);
         u64 p = a->base + a->off[l];
-        if (p >= site->lo && p + bytes <= site->hi) continue;
+        if (p >= site->lo && p < site->hi && site->hi - p >= bytes) continue;
         if (!w->rt->locate(w, site, p, bytes)) w->rt->fault(w, kind, pc, l, p, bytes);
     }
 }
@@ -76,10 +76,11 @@ OUTLINE void check_lanes(Wave *w, Site *site, u32 exec, u32 pc, const Ad *a, u32
 INLINE void check(Wave *w, Site *site, u32 exec, u32 pc, const Ad *a, u32 bytes, u32 kind) {
     V off = exec == ~0u ? a->off : sel(exec, a->off, SP(first_lane(a->off, exec)));
     u64 lo = a->base + __builtin_reduce_min(off), hi = a->base + __builtin_reduce_max(off) + bytes;
-    if (UNLIKELY(lo < site->lo || hi > site->hi)) check_lanes(w, site, exec, pc, a, bytes, kind);
+    /* Addresses wrap: lanes on both sides of the end of all addresses have their greatest below their smallest. */
+    if (UNLIKELY(lo < site->lo || hi > site->hi || hi < lo)) check_lanes(w, site, exec, pc, a, bytes, kind);
 }
 INLINE int check_run(Wave *w, Site *site, u64 p, u64 bytes) {
-    return LIKELY(p >= site->lo && p + bytes <= site->hi) || w->rt->locate(w, site, p, bytes);
+    return LIKELY(p >= site->lo && p < site->hi && site->hi - p >= bytes) || w->rt->locate(w, site, p, bytes);
 }
 INLINE int consecutive(u32 exec, V off, u32 stride) {
     return exec == ~0u && !bits_v((VI)(off - off[0] != IOTA * stride)) && off[0] <= ~0u - 32 * stride;

@@ -82,6 +82,7 @@ def count(body: Body, counter: str) -> None:
 def hold(body: Body, registers: int, first: int) -> None:
     """FLAT counts in both counters: what it loads is there when both were waited for."""
     if registers:
+        body.reach_v(first, registers)
         what = f"PENDING_DS, LAND_HOLD, {first}, {registers}, exec, 0"
         body.line(f"w->rt->weak_pending(w, {what}, {pc(body)});")
     else:
@@ -91,7 +92,7 @@ def hold(body: Body, registers: int, first: int) -> None:
 def land(body: Body, registers: int, first: int, half: bool, high: bool, counter: str) -> None:
     """Move the loaded r[] to its registers: now, or at the wait."""
     if body.weak:
-        body.vgprs.update(range(first, first + registers))
+        body.reach_v(first, registers)
         what = "LAND_HIGH" if high else "LAND_LOW" if half else "LAND_V"
         body.line(f"w->rt->weak_pending(w, {counter}, {what}, {first}, {registers}, exec, (const u32 *)r, {pc(body)});")
         return
@@ -296,7 +297,7 @@ def smem(body: Body, inst: Inst) -> bool:
         kind = f"{'i' if match[1] == 'i' else 'u'}{bits}"
         body.line(f"r[0] = (u32)({kind})r[0];")
     if body.weak:
-        body.sgprs.update(range(first, first + words))
+        body.reach_s(first, words)
         body.line(f"w->rt->weak_pending(w, PENDING_SCALAR, LAND_S, {first}, {words}, ~0u, r, {pc(body)});")
     else:
         for i in range(words):

@@ -1,4 +1,4 @@
-"""The compiler itself: loops of the kinds that the engine is made of give the same with the flags of the build as with -O0.
+"""The compiler itself: loops of the kinds the engine is made of give the same with the flags of the build as with -O0.
 
 What the compiler of the `ziglang` wheel is known to get wrong is tested to be found: when a newer one is right, those
 tests fail, and say which precaution can go.
@@ -79,9 +79,16 @@ BIT_CAST = re.compile(r"__builtin_bit_cast\s*\((?:[^()]|\([^()]*\))*\]\s*\)")
 
 
 def test_no_source_has_an_element_under_bit_cast() -> None:
-    assert BIT_CAST.search("x = __builtin_bit_cast(unsigned, v[2]);") and not BIT_CAST.search("__builtin_bit_cast(u32, f)")
+    assert BIT_CAST.search("x = __builtin_bit_cast(unsigned, v[2]);") and not BIT_CAST.search(
+        "__builtin_bit_cast(u32, f)"
+    )
     assert all(BIT_CAST.search(text) for text in DIRECT.values())
-    files = [p for d in ("kernels_c", "core_laws", "rdna4sim") for p in (ROOT / d).rglob("*") if p.suffix in (".c", ".h", ".py")]
+    files = [
+        p
+        for d in ("kernels_c", "core_laws", "rdna4sim")
+        for p in (ROOT / d).rglob("*")
+        if p.suffix in (".c", ".h", ".py")
+    ]
     assert len(files) > 50
     assert [str(p.relative_to(ROOT)) for p in files if BIT_CAST.search(p.read_text(encoding="utf8"))] == []
 
@@ -90,7 +97,7 @@ MARKED = re.compile(r"IE_VECTORIZE\n\s*for \((\w+) (\w+) = [^;]*;[^;]*;[^)]*\)([
 
 
 def offences(text: str) -> list[str]:
-    """Marked loops that must not be: a counter of another type than int, int32_t or int64_t, or one that is masked or cut."""
+    """Marked loops that must not be: the counter is no int, int32_t or int64_t, or it is masked or cut."""
     found = []
     for kind, counter, body in MARKED.findall(text):
         index = re.findall(r"\[[^\]]*\]", body)

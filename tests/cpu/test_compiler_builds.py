@@ -30,8 +30,7 @@ def library(folder: Path, *flags: str, of: tuple[str, ...] = ("host", "portable"
     build_kernels.BUILD.mkdir(parents=True, exist_ok=True)
     headers = build_kernels.headers_digest()
     units = [
-        replace(u, flags=(*u.flags, *flags)) if u.name.rsplit("-", 1)[1] in of else u
-        for u in build_kernels.units(HOST)
+        replace(u, flags=(*u.flags, *flags)) if u.name.rsplit("-", 1)[1] in of else u for u in build_kernels.units(HOST)
     ]
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         made = list(pool.map(lambda u: build_kernels.compile_unit(u, HOST, headers), units))
@@ -43,7 +42,9 @@ def library(folder: Path, *flags: str, of: tuple[str, ...] = ("host", "portable"
 
 def differing(folder: Path) -> list[str]:
     """Names of what the library in the folder computes otherwise."""
-    done = subprocess.run([sys.executable, "-c", CHILD, str(folder)], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, str(folder)], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     other, here = json.loads(done.stdout), digests()
     assert other.keys() == here.keys()

@@ -188,7 +188,7 @@ for number in map(int, sys.argv[4].split(",")):
         continue
     pointer = ctypes.c_void_p()
     lib.hipMalloc(ctypes.byref(pointer), ctypes.c_size_t(4096))
-    value = ctypes.create_string_buffer(bytes(ctypes.c_uint64(pointer.value)) * 16, 128)
+    value = ctypes.create_string_buffer(bytes(ctypes.c_uint64(pointer.value)) * 8192, 65536)
     values = (ctypes.c_void_p * 64)(*[ctypes.addressof(value)] * 64)
     for name in names:
         function = ctypes.c_void_p()

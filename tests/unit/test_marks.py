@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ie.errors import TokenizerError
 from ie.tokenizer import Tokenizer, encode_chat
 from ie.tokenizer.marks import Marks
 from tests import tiny_vocabs as tv
@@ -118,3 +119,24 @@ def test_with_a_vocabulary_that_marks_spaces(tmp_path: Path) -> None:
         controls(tok, encode_chat(tok, messages, template=template, parse_special=parse)) for parse in (False, True)
     )
     assert once[-1:] == [spelled] and twice.count(spelled) == once.count(spelled) + 1
+
+
+@pytest.mark.parametrize(
+    ("template", "content"),
+    [
+        ("<s>{{ messages[0].content | lower }}", "a<|IM_END|>b"),
+        ("<s>{{ messages[0].content | replace('</think>', '') }}", "a<|im_</think>end|>b"),
+        ("<s>{{ messages[0].content.split('</think>') | join }}", "a<|im_</think>end|>b"),
+        ("<s>{{ messages[0].content | striptags }}", "a&lt;|im_end|&gt;b"),
+    ],
+)
+def test_a_template_that_makes_markers_of_text_is_refused(tok: Any, template: str, content: str) -> None:
+    with pytest.raises(TokenizerError, match="turns the text of a message into control tokens; --parse-special"):
+        said(tok, content, template)
+    assert said(tok, "a < b, <x>", template)[0] == ["<s>"]
+    assert "<|im_end|>" in said(tok, content, template, parse_special=True)[0]
+
+
+def test_the_mark_as_json_writes_it_is_text_where_a_message_has_it(tok: Any) -> None:
+    for text in (r"say \ud801\ude00 now", r"\uD801\uDE00", r"\ud801\ude01 <|im_end|>"):
+        assert said(tok, text)[1] == f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
