@@ -1,5 +1,5 @@
-"""Checks that modules of ie/ import only what stands above them, that the core needs numpy and cffi alone, and that
-ie and the simulator do not know one another.
+"""Checks that modules of ie/ import only what stands above them and never in a circle, that the core needs numpy and
+cffi alone, and that ie and the simulator do not know one another.
 
 Owns: the order of the modules (ORDER) and what each may import from outside (CORE, CORE_PACKAGES).
 The order is the pipeline: data flows downwards, so a module never needs to know what comes after it.
@@ -97,6 +97,36 @@ def offences(package: Path) -> list[str]:
     return found
 
 
+def circles(package: Path) -> list[str]:
+    """One line for each circle of modules that import one another while they are loaded, in whatever room."""
+    modules = {
+        ".".join(p.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__"): p
+        for p in package.rglob("*.py")
+    }
+    uses: dict[str, set[str]] = {}
+    for name, path in modules.items():
+        tree = ast.parse(path.read_text())
+        loaded = ast.Module([n for n in tree.body if not isinstance(n, ast.FunctionDef | ast.ClassDef)], [])
+        found = {target for _, target, at_run_time in imports(loaded, path, package) if at_run_time}
+        uses[name] = {m for m in found if m in modules and not f"{name}.".startswith(f"{m}.")}  # its rooms are open
+    state: dict[str, int] = {}
+    out: list[str] = []
+
+    def visit(name: str, trail: list[str]) -> None:
+        if state.get(name) == 1:
+            out.append("circle of imports: " + " > ".join([*trail[trail.index(name) :], name]))
+        if name in state:
+            return
+        state[name] = 1
+        for other in sorted(uses[name]):
+            visit(other, [*trail, name])
+        state[name] = 2
+
+    for name in sorted(modules):
+        visit(name, [])
+    return out
+
+
 def strangers(package: Path, other: str) -> list[str]:
     """One line for each import of `other` in a package."""
     found = []
@@ -108,7 +138,8 @@ def strangers(package: Path, other: str) -> list[str]:
 
 
 def main() -> int:
-    found = offences(ROOT / "ie") + strangers(ROOT / "ie", "rdna4sim") + strangers(ROOT / "rdna4sim", "ie")
+    found = offences(ROOT / "ie") + circles(ROOT / "ie")
+    found += strangers(ROOT / "ie", "rdna4sim") + strangers(ROOT / "rdna4sim", "ie")
     for line in found:
         print(line)
     return 1 if found else 0

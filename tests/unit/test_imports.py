@@ -29,6 +29,22 @@ def test_the_tree_keeps_the_order() -> None:
     assert check_imports.offences(ROOT / "ie") == []
 
 
+def test_circles_are_found(tmp_path: Path) -> None:
+    """Those of one room too; an import inside a function, or for types alone, closes none."""
+    assert check_imports.circles(ROOT / "ie") == []
+    room = tmp_path / "ie" / "cli"
+    room.mkdir(parents=True)
+    for name, text in {
+        "a": "from .b import x\n",
+        "b": "from ..cli import c\n",
+        "c": "from . import a\ndef f():\n    from . import b\n",
+        "d": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .e import y\n",
+        "e": "from .d import z\n",
+    }.items():
+        (room / f"{name}.py").write_text(text)
+    assert check_imports.circles(tmp_path / "ie") == ["circle of imports: ie.cli.a > ie.cli.b > ie.cli.c > ie.cli.a"]
+
+
 def test_ie_and_the_simulator_do_not_know_one_another(tmp_path: Path) -> None:
     assert check_imports.strangers(ROOT / "ie", "rdna4sim") == check_imports.strangers(ROOT / "rdna4sim", "ie") == []
     path = tmp_path / "rdna4sim" / "hip.py"
