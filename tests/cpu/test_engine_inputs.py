@@ -1,5 +1,5 @@
 """What an engine is given by those who use it as a library: what is no token id, no open sequence, or too large
-large for the fields of a command is refused in words, and the sequence stays as it was."""
+for the fields of a command is refused in words, and the sequence stays as it was."""
 
 from __future__ import annotations
 
