@@ -26,7 +26,7 @@ DRAFT_MODEL = $(firstword $(wildcard tiny_models/trained/*.gguf))
 export DRAFT_PROMPT ?= def read_table(path, separator=","):
 override DRAFT_PROMPT := $(value DRAFT_PROMPT)
 
-.PHONY: help setup run demo-draft test test-models test-aarch64 bench check docs wheel clean distclean other-python
+.PHONY: help setup run demo-draft test test-models test-aarch64 test-sanitized bench check docs wheel clean distclean other-python
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*##  *\(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do printf '%-20s %s\n' "$$name" "$$text"; done
@@ -58,6 +58,9 @@ test-models: setup  ## tests with downloaded models and vocabularies (0.9 GB)
 test-aarch64: setup  ## the kernels for aarch64 under qemu-user (compiles them first)
 	@$(STEP) "building for aarch64" kernels-aarch64 $(PY) scripts/build_kernels.py --target aarch64 --program tests/cpu/replay.c
 	@$(PY) -m pytest -q tests/cpu/test_aarch64.py $(TESTS)
+
+test-sanitized: setup  ## the kernels under AddressSanitizer and UndefinedBehaviorSanitizer (needs clang 16 or newer)
+	@$(PY) -m tests.sanitized
 
 bench: setup  ## measure the model's speed here, and keep the result in benchmarks/
 	@$(PY) scripts/bench.py "$$($(PY) scripts/fetch_model.py $(MODEL))" $(BENCH)

@@ -116,7 +116,7 @@ class Bench:
         """The op with copy `copy` of what a layer has of its own."""
         args: dict[str, Any] = {}
         outputs = [a.name for a in self.op.args if a.optional and a.access == "w"]
-        unwanted = {("y" if self.shape.q8 else "yq")} & set(outputs) | {"res", "bias", "tokens"}
+        unwanted = {("y" if self.shape.q8 else "yq")} & set(outputs) | {"res", "bias", "ids"}
         if self.shape.q8 and "yq" not in outputs:
             raise OptionError(f"{self.op.name} has no Q8 output")
         for arg in self.op.args:

@@ -23,7 +23,8 @@ from ie import formats, native
 Array = np.ndarray[Any, Any]
 FORMULAS = ("exp", "silu", "gelu", "fma_soft")
 NO_RESULT = {
-    "ie_alloc", "ie_huge_pages", "ie_free", "ie_alloc_count", "ie_on_lost_pages", "ie_isa_available", "ie_isa_best",
+    "ie_alloc", "ie_huge_pages", "ie_free", "ie_alloc_count", "ie_on_lost_pages", "ie_watch_pages", "ie_unwatch",
+    "ie_watch_unfinished", "ie_step_check", "ie_isa_available", "ie_isa_best",
     "ie_pool_create", "ie_pool_destroy", "ie_stack_bytes", "ie_read_bandwidth", "ie_read_seconds", "ie_run_timed",
 }  # fmt: skip
 """Memory, threads, clocks and what the processor has: nothing is computed."""

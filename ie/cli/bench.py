@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -61,7 +62,7 @@ def _main(console: Console, chosen: Options, loader: Loader | None) -> int:
 def _default_loader() -> Loader:
     from .load import load
 
-    return load
+    return partial(load, text=False)
 
 
 # -- the facts of a result ---------------------------------------------------------------------------------------------

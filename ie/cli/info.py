@@ -53,6 +53,7 @@ def _columns(rows: Sequence[tuple[str, ...]], right: frozenset[int] = frozenset(
 
 def lines(gguf: GgufFile) -> Iterator[str]:
     """The description of a file, line by line."""
+    from ..gguf.mapped import show
     from ..model.config import ModelConfig
 
     parts = f", {gguf.n_parts} parts" if gguf.n_parts > 1 else ""
@@ -86,7 +87,7 @@ def lines(gguf: GgufFile) -> Iterator[str]:
         yield f"  cannot be run: {one_line(str(error))}"
     yield ""
     yield "metadata"
-    yield from _columns([(one_line(key), _value(value)) for key, value in gguf.metadata.items()])
+    yield from _columns([(show(key), _value(value)) for key, value in gguf.metadata.items()])
 
 
 def _config_value(value: object) -> str:

@@ -69,8 +69,8 @@ def _bounded(chosen: Options) -> tuple[Options, tuple[str, ...]]:
     return dataclasses.replace(chosen, threads=threads), (line,)
 
 
-def load(chosen: Options) -> Session:
-    """Opens the model that the options name. IeError for whatever is wrong with it."""
+def load(chosen: Options, text: bool = True) -> Session:
+    """Opens the model that the options name; `text`: texts are going to be encoded. IeError for whatever is wrong."""
     start = time.monotonic()
     chosen, warnings = _bounded(chosen)
     assert chosen.model is not None
@@ -79,7 +79,8 @@ def load(chosen: Options) -> Session:
     gguf = GgufFile.open(chosen.model)
     try:
         words = tokenizer.load(gguf)
-        words.start()  # it gets ready while weights are loaded
+        if text and not (chosen.tokens or chosen.tokens_file):
+            words.start()  # it gets ready while weights are loaded
     except BaseException:
         gguf.close()
         raise

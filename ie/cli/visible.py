@@ -22,9 +22,13 @@ def _escaped(c: str) -> str:
     return c.encode("unicode_escape", "backslashreplace").decode()
 
 
+LONGEST = 10_000  # characters of a message: more than two paths
+
+
 def one_line(text: str) -> str:
-    """One line of a message: whatever is not printable is escaped, line breaks too."""
-    return "".join(c if c.isprintable() else _escaped(c) for c in text)
+    """One line of a message: whatever is not printable is escaped, line breaks too, and what is too long is cut."""
+    cut = text if len(text) <= LONGEST else text[:LONGEST] + "…"
+    return "".join(c if c.isprintable() else _escaped(c) for c in cut)
 
 
 class Visible:

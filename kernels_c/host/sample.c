@@ -7,6 +7,10 @@
 #include "edits.h"
 #include "isa.h"
 
+#if __has_feature(address_sanitizer)
+#include <sanitizer/asan_interface.h>
+#endif
+
 #define NEARLY (1 - 1e-6)
 
 /* ---- random numbers ---- */
@@ -387,13 +391,26 @@ void ie_vocab_passes(int32_t isa, const float *x, int32_t n, float max, float te
     kernels->moments(x, n, max, results + 1);
 }
 
+/* Where the part after one of `bytes` begins. Under AddressSanitizer parts lie apart, and what is between them is forbidden. */
+static int64_t next_part(int64_t at, int64_t bytes, int used)
+{
+    int64_t next = (at + bytes + 63) / 64 * 64;
+#if __has_feature(address_sanitizer)
+    next += 64;
+    if (used)
+        __asan_poison_memory_region((void *)(uintptr_t)(at + bytes), (size_t)(next - at - bytes));
+#endif
+    (void)used;
+    return next;
+}
+
 /* Hands out the work buffer; returns how much of it is used. `at` may be 0 to find out. */
 static int64_t divide(candidates *c, int64_t at, int32_t n_history)
 {
     const int64_t start = at, n = c->n, padded = (int64_t)c->n_blocks * BLOCK;
 #define PART(field, count)                                                                                             \
     c->field = (void *)(uintptr_t)at;                                                                                  \
-    at += ((int64_t)sizeof *c->field * (count) + 63) / 64 * 64
+    at = next_part(at, (int64_t)sizeof *c->field * (count), start != 0)
     PART(block, c->n_blocks);
     PART(block_max, c->n_blocks);
     PART(block_sum, c->n_blocks);
@@ -413,6 +430,29 @@ int64_t ie_sample_work_bytes(int32_t n, int32_t n_history)
     return divide(&c, 0, n_history);
 }
 
+/* The chain and the draw, from every token on. */
+static int32_t choose(candidates *c, const int32_t *history, int32_t n_history, uint64_t seed, uint64_t index, int32_t *token)
+{
+    const ie_sample_params *p = c->params;
+    ie_edit_bias(c);
+    float temp = 1;
+    for (int32_t i = 0; i < p->n_steps && !c->error; i++) {
+        if (p->steps[i] != IE_SAMPLER_TEMPERATURE || i + 1 < p->n_steps) {
+            sampler(c, p->steps[i], history, n_history, seed, index);
+            continue;
+        }
+        ie_scan(c); /* nothing follows but the draw, which divides more exactly by itself */
+        temp = c->error ? temp : temperature_of(c);
+    }
+    ie_scan(c);
+    if (c->error) {
+        *token = c->error == IE_SAMPLE_ARGS ? -1 : c->bad_token;
+        return c->error;
+    }
+    *token = p->greedy || !(temp > 0) ? first_largest(c) : draw(c, temp, ie_uniform(seed, index, 0));
+    return IE_SAMPLE_OK;
+}
+
 int32_t ie_sample(const float *logits, int32_t n, const ie_sample_params *p, const int32_t *history,
                   int32_t n_history, uint64_t seed, uint64_t index, void *work, int64_t work_bytes, int32_t *token)
 {
@@ -426,21 +466,9 @@ int32_t ie_sample(const float *logits, int32_t n, const ie_sample_params *p, con
     IE_VECTORIZE
     for (int32_t b = 0; b < c.n_blocks; b++)
         c.block[b] = logits + (int64_t)b * BLOCK;
-    ie_edit_bias(&c);
-    float temp = 1;
-    for (int32_t i = 0; i < p->n_steps && !c.error; i++) {
-        if (p->steps[i] != IE_SAMPLER_TEMPERATURE || i + 1 < p->n_steps) {
-            sampler(&c, p->steps[i], history, n_history, seed, index);
-            continue;
-        }
-        ie_scan(&c); /* nothing follows but the draw, which divides more exactly by itself */
-        temp = c.error ? temp : temperature_of(&c);
-    }
-    ie_scan(&c);
-    if (c.error) {
-        *token = c.error == IE_SAMPLE_ARGS ? -1 : c.bad_token;
-        return c.error;
-    }
-    *token = p->greedy || !(temp > 0) ? first_largest(&c) : draw(&c, temp, ie_uniform(seed, index, 0));
-    return IE_SAMPLE_OK;
+    const int32_t status = choose(&c, history, n_history, seed, index, token);
+#if __has_feature(address_sanitizer)
+    __asan_unpoison_memory_region(work, (size_t)work_bytes); /* it is the caller's again */
+#endif
+    return status;
 }

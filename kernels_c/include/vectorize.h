@@ -5,7 +5,9 @@
 #ifndef IE_VECTORIZE_H
 #define IE_VECTORIZE_H
 
-#ifndef IE_VECTORIZE /* scripts/flags_bench.py measures what the marks are worth */
+#if defined(__AMDGCN__) || defined(__NVPTX__) /* their threads are the lanes */
+#define IE_VECTORIZE
+#elif !defined(IE_VECTORIZE) /* scripts/flags_bench.py measures what the marks are worth */
 #define IE_VECTORIZE _Pragma("clang loop vectorize(enable) interleave(enable)")
 #endif
 

@@ -94,7 +94,7 @@ static void call(const recorded *c, ie_pool *pool, int isa)
     uint8_t *const at[4] = {c->regions[0].at, c->regions[1].at, c->regions[2].at, c->regions[3].at};
     const int64_t *n = c->args;
     if (c->kind == PROGRAM) { /* commands, stage starts, step */
-        const ie_program p = {(uint64_t)(uintptr_t)at[0], (uint64_t)(uintptr_t)at[1], (int32_t)n[0], (int32_t)n[1]};
+        const ie_program p = {(uint64_t)(uintptr_t)at[0], (uint64_t)(uintptr_t)at[1], (int32_t)n[0], (int32_t)n[1], 0};
         if (ie_run(pool, &p, (uint64_t)(uintptr_t)at[2]) != 0)
             fail("a program was refused");
     } else if (c->kind == PASSES) { /* logits, largest and temperature, weights, sums */

@@ -1,0 +1,1 @@
+"""The kernels under AddressSanitizer and UndefinedBehaviorSanitizer: `make test-sanitized`."""
