@@ -23,7 +23,7 @@ GRIDS: tuple[tuple[str, tuple[int, ...]], ...] = (
     ("IQ1_S", (-1, 0, 1)),
 )
 
-TARGET = Path(__file__).resolve().parent.parent / "ie" / "iq_grids.py"
+TARGET = Path(__file__).resolve().parent.parent / "ie" / "formats" / "iq_grids.py"
 START, END = "_PACKED: dict[str, tuple[int, int, tuple[int, ...], str]] = {\n", "\n}\n"
 """What stands before and behind the data in TARGET; the code around it is written by hand, there alone."""
 

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ie.engine import MAX_BYTES, Engine, check_sizes
+from ie.engine import Engine
 from ie.engine import engine as engine_module
+from ie.engine.engine import MAX_BYTES, check_sizes
 from ie.errors import IeError, ModelError
 from ie.program import Buffer, Command, Program, View
 from ie.settings import DraftOptions, EngineOptions

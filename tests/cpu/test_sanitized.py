@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ie.options import DraftOptions, EngineOptions
 
-from ie import native, weights
-from ie.devices import CpuExecutor
+from ie import native
+from ie.devices import CpuExecutor, weights
 from ie.devices.cpu import plan_program
 from ie.engine import Engine
+from ie.settings import DraftOptions, EngineOptions
 from scripts import build_sanitized
 from scripts.build_kernels import HOST, ISAS, BuildError
 from tests.sanitized import poison

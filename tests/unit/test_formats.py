@@ -251,7 +251,7 @@ def test_written_files_are_current() -> None:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    text = (ROOT / "ie" / "iq_grids.py").read_text()
+    text = (ROOT / "ie" / "formats" / "iq_grids.py").read_text()
     assert module.module_text(text) == text
     wrong = text.replace("AAACAAUACAAKABEAFAAgACIAKAAqAEEA", "BAACAAUACAAKABEAFAAgACIAKAAqAEEA", 1)
     assert wrong != text and module.module_text(wrong) == text
