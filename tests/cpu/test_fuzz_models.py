@@ -137,7 +137,7 @@ def test_a_wrong_command_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_other_verdicts_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ie.weights.check", lambda gguf, weights: None)
+    monkeypatch.setattr("ie.devices.weights.check", lambda gguf, weights: None)
     assert outcome(tmp_path, {"seed": 1, "poison": "nan", "poison_tensor": 2}).kind == "verdict"
     right = ReferenceExecutor.read
     monkeypatch.setattr(ReferenceExecutor, "read", lambda *args: right(*args) * np.float32(np.nan))
@@ -153,7 +153,7 @@ def test_other_tokens_with_drafts_are_found(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_warnings_and_bugs_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ie.ppl.disjoint", lambda *args: warnings.warn("odd", stacklevel=1))
+    monkeypatch.setattr("ie.measure.ppl.disjoint", lambda *args: warnings.warn("odd", stacklevel=1))
     assert outcome(tmp_path).kind in ("warning", "exception AttributeError")
     monkeypatch.undo()
     monkeypatch.setattr("ie.cli.info.lines", lambda gguf: 1 // 0)
