@@ -288,7 +288,7 @@ def end_tidily() -> None:
 
     def end(number: int, frame: object) -> None:
         for each in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(each, signal.SIG_IGN)
+            signal.signal(each, lambda *again: None)  # not SIG_IGN: Python would report one that is pending already
         raise Terminated
 
     for number in (signal.SIGTERM, signal.SIGHUP):
