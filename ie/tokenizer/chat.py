@@ -31,6 +31,7 @@ MAX_TEMPLATE = 1 << 20  # characters
 MAX_OUTPUT = 1 << 24  # characters, of the result and of any string made on the way
 MAX_ITERATIONS = 1 << 20  # of all range() together, in one rendering
 
+
 class _TemplateError(Exception):
     """What the template itself reports with raise_exception."""
 
@@ -125,6 +126,7 @@ def encode_chat(
             marks = Marks(spellings, (source or "", *texts_of(messages), *texts_of(variables or {})))
         except ValueError as error:
             raise TokenizerError(f"chat template: {error}") from None
+
     def render(said: Sequence[Mapping[str, Any]], more: Mapping[str, object] | None) -> str:
         return apply_chat_template(
             tokenizer, said, add_generation_prompt=add_generation_prompt, now=now, variables=more, template=template

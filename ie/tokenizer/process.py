@@ -96,14 +96,14 @@ class TextProcess:
             except BaseException:
                 self.close()
                 raise
+            if answer[:1] in (worker.NO_MEMORY, worker.BROKEN):  # while nobody else's request is on its way
+                self.close()
         mark, body = answer[:1], answer[1:]
         if mark == worker.REFUSED:
             raise TokenizerError(body.decode("utf-8", "replace"))
         if mark == worker.NO_MEMORY:
-            self.close()
             raise TokenizerError(f"{what}: needs too much memory")
         if mark == worker.BROKEN:
-            self.close()
             words = " ".join(body.decode("utf-8", "replace").split())[:300]
             raise TokenizerError(f"{what}: the library that does it failed: {words}")
         return body
