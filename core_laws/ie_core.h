@@ -197,9 +197,9 @@ IE_FN int64_t ie_bytes_matmul(int64_t rows, int64_t m, int64_t blocks_per_row, i
 {
     return rows > 0 ? ie_div_up(m, lanes) * blocks_per_row * tile_bytes : 0;
 }
-IE_FN int64_t ie_bytes_experts(int64_t rows, int64_t route_cols, int64_t expert_bytes)
+IE_FN int64_t ie_bytes_experts(int64_t rows, int64_t route_cols, int64_t stride)
 {
-    return rows * (route_cols / 2) * expert_bytes;
+    return rows * (route_cols / 2) * stride;
 }
 IE_FN int64_t ie_bytes_rows(int64_t rows, int64_t n) { return rows * n * 4; }
 IE_FN int64_t ie_flops_matmul(int64_t rows, int64_t m, int64_t k) { return 2 * rows * m * k; }

@@ -98,6 +98,9 @@ def constant(name: str) -> int:
     return int(lib()[1].ie_core_constant(names.index(name)))
 
 
+LESS_CONTEXT = "a smaller context (-c) needs less"
+
+
 class Memory:
     """Zeroed pages from the library, freed when neither this object nor a view of its array is left.
 
@@ -105,9 +108,7 @@ class Memory:
     `huge`: ask for huge pages, for memory that is read from end to end. Not for memory of which little may be used:
     the first byte of a huge page costs its whole."""
 
-    def __init__(
-        self, nbytes: int, what: str, hint: str = "a smaller context (-c) needs less", huge: bool = False
-    ) -> None:
+    def __init__(self, nbytes: int, what: str, hint: str = LESS_CONTEXT, huge: bool = False) -> None:
         ffi, library = lib()
         size = self.nbytes = max(nbytes, 64)
         free = library.ie_free

@@ -37,7 +37,7 @@ class EngineOptions:
     chunk: int = 512  # most prompt tokens in one step
     executor: str = "cpu"
     cpu_isa: str = "auto"
-    draft: DraftOptions | None = None  # set: prepare the MTP block, if there is one, for drafting
+    sequences: int = 1  # most that are open at a time, each with a context of its own
 
 
 # -- what "auto" means -------------------------------------------------------------------------------------------------

@@ -35,8 +35,12 @@ _PRELUDE = """\
 typedef struct { uint64_t p; int32_t stride; int32_t cols; } ie_view;
 /* Weights: address, layout id (formats.h), bytes of a tile, blocks along K, rows of a tile. */
 typedef struct { uint64_t p; int32_t layout; int32_t tile; int32_t blocks; int32_t lanes; } ie_matrix;
+/* Several of one shape: the first, and bytes from one to the next. */
+typedef struct { uint64_t p; int32_t layout; int32_t tile; int32_t blocks; int32_t lanes; int32_t stride; int32_t reserved; } ie_matrices;
 /* Rows in a GGUF format: address, format id, bytes of a row. */
 typedef struct { uint64_t p; int32_t format; int32_t row_bytes; } ie_table;
+/* Keys or values of one layer: address, KiB from one chunk of the KV cache to the next. */
+typedef struct { uint64_t p; int32_t stride; int32_t reserved; } ie_cache;
 /* Results of attention over parts of the keys: address, key segments that there is room for. */
 typedef struct { uint64_t p; int32_t segments; int32_t reserved; } ie_partials;
 """
@@ -53,7 +57,7 @@ def _count_expression(op: Op, fn: CountFn) -> str:
             terms.append(f"a->{arg}")
         else:
             kind = op.arg(arg).kind
-            allowed = ("cols",) if kind in VIEW_KINDS else ("blocks", "tile", "lanes")
+            allowed = ("cols",) if kind in VIEW_KINDS else ("blocks", "tile", "lanes", "stride")
             assert part in allowed, f"{op.name}: {name}"
             terms.append(f"a->{arg}.{part}")
     return f"{fn.fn}({', '.join(terms)})"
@@ -78,6 +82,7 @@ def ops_header() -> str:
     out.append("enum {")
     out += [f"    IE_OP_{name.upper()} = {i}," for i, name in enumerate(OPS)]
     out += [f"    IE_OP_COUNT = {len(OPS)}", "};", ""]
+    out.append("enum { IE_PHASE_PROMPT = 0, IE_PHASE_GENERATED = 1 };")
     out.append("enum { IE_DOMAIN_ROWS = 0, IE_DOMAIN_OUTS = 1, IE_DOMAIN_SEGS = 2, IE_DOMAIN_ROW = 3 };")
     out += ["enum { IE_CMD_SKIPPABLE = 1 };", ""]
     out += ["/* One command; constant once built. */", "typedef struct {"]

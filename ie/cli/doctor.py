@@ -74,8 +74,7 @@ def _guarded(check: Callable[[], Finding]) -> Finding:
 
 def check_cpu() -> Finding:
     """Every instruction set that this machine has must compute what the reference does, and the same bits."""
-    from ..devices.cpu import available_isas
-    from ..engine.engine import measured_bandwidth
+    from ..devices.cpu import available_isas, read_bandwidth
     from .selftest import SelfTest
 
     isas = available_isas()
@@ -92,7 +91,7 @@ def check_cpu() -> Finding:
     here = machine.this_machine()
     others = f" (same bits: {', '.join(ISA_NAMES.get(isa, isa) for isa in isas[1:])})" if isas[1:] else ""
     cores = f"{here.cores} core{'s' if here.cores > 1 else ''}"
-    facts = f"{ISA_NAMES.get(isas[0], isas[0])}{others}, {cores}, reads {number(measured_bandwidth() / 1e9)} GB/s"
+    facts = f"{ISA_NAMES.get(isas[0], isas[0])}{others}, {cores}, reads {number(read_bandwidth(here.cores) / 1e9)} GB/s"
     return Finding("cpu", "PASS", facts)
 
 

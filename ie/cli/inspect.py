@@ -12,13 +12,12 @@ import csv
 import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from .. import devices
 from ..devices import Executor, diff
-from ..devices.base import Q8Rows
+from ..devices.base import Job, Progress, Q8Rows
 from ..devices.trace import TraceExecutor
 from ..devices.wrap import WrappedExecutor
 from ..errors import ResourceError
@@ -145,11 +144,11 @@ class _TraceFile(TraceExecutor):
             self._whole = False  # what could not be written is gone: a later flush may well succeed
             raise ResourceError(f"{self._path}: {error.strerror}") from error
 
-    def load(self, gguf: Any, config: Any, program: Program, *args: Any, **more: Any) -> None:
+    def load(self, job: Job, progress: Progress) -> None:
         self._target = AtomicFile(self._path)
         self._text = io.TextIOWrapper(self._target.file, encoding="utf8", newline="")
         self._writer = csv.writer(self._text, lineterminator="\n")
-        super().load(gguf, config, program, *args, **more)
+        super().load(job, progress)
 
     def close(self) -> None:
         super().close()
@@ -173,7 +172,7 @@ def examine(console: Console, session: Session, ids: Sequence[int], chosen: Opti
     try:
         logits = engine.forward(seq, list(ids), "last")
         for _ in range(min(steps, engine.n_ctx - len(seq))):
-            logits = engine.forward(seq, [int(np.argmax(logits[-1]))], "last")
+            logits = engine.verify(seq, [int(np.argmax(logits[-1]))])
     except diff.Disagreement as found_difference:
         _print(console, [*found.lines, *str(found_difference).splitlines()])
         return FAILED

@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 from .. import tokenizer
+from ..draft.mtp import Mtp
 from ..engine import Engine
 from ..engine.generation import generate
 from ..gguf import GgufFile
@@ -86,8 +87,15 @@ def load(chosen: Options, text: bool = True) -> Session:
         raise
     try:
         inspection = inspect.prepare(chosen)
+        mtp = chosen.drafting()
         engine = Engine.open(
-            chosen.model, asked, executor=inspection.executor, progress=progress, edit=inspection.edit, gguf=gguf
+            chosen.model,
+            asked,
+            executor=inspection.executor,
+            progress=progress,
+            edit=inspection.edit,
+            gguf=gguf,
+            draft=Mtp(mtp) if mtp is not None else None,
         )
     except BaseException:
         words.close()

@@ -412,7 +412,6 @@ class Options:
             chunk=self.chunk,
             executor=self.executor,
             cpu_isa=self.cpu_isa,
-            draft=self.drafting(),
         )
 
     def drafting(self) -> DraftOptions | None:

@@ -1,20 +1,19 @@
 """What an executor offers: the one interface that the engine knows.
 
-Owns: the `Executor` protocol. An executor is given a program once (`load`), is told which capacities it will run
-(`bind`), and then runs steps; between steps anybody may read or write its buffers (tests and --diff do).
+Owns: the `Executor` protocol and the `Job` that it is given once: programs, the capacities that each is bound to, and
+the sizes of everything. It then runs steps; between steps anybody may read or write its buffers (tests and --diff do).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from ..gguf import GgufFile
-from ..model.config import ModelConfig
-from ..program import Cache, Program, State, Table, View
+from ..program import Cache, Program, State, Table, View, union
 from ..program.step import ROW, Limits, StepInputs
 
 NO_LIMIT = (1 << 31) - 1
@@ -53,47 +52,97 @@ Data = np.ndarray | Q8Rows
 cache, float32 [sequences, *shape] of a state."""
 
 
-def base_limits(gguf: GgufFile, program: Program, n_ctx: int, n_blocks: int, n_seqs: int) -> Limits:
-    """What the numbers in a step must stay below for everything that a program indexes with them."""
-    tables = [gguf.tensors[w.name].shape[1] for w in program.weights() if isinstance(w, Table)]
-    slots = max((s.shape[0] for s in program.states() if s.which == "delta"), default=0)
-    return Limits(0, 0, n_seqs, min(tables, default=NO_LIMIT), n_ctx, n_blocks, slots)
+MODEL = "model"
+"""Name of the program that every job has; others draft for it."""
 
 
-def bound_limits(base: Limits, program: Program, rows: int, outs: int) -> Limits:
-    """The same for a program bound to a capacity; one whose commands name their rows takes any number of them."""
-    named = all(c.domain == ROW for c in program.commands)
-    return base._replace(rows=NO_LIMIT if named else rows, outs=NO_LIMIT if named else outs)
+class Binding(NamedTuple):
+    """A program of the job, for steps of up to `rows` rows of which `outs` are output rows."""
+
+    program: str
+    rows: int
+    outs: int
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes that do not depend on the model: positions of a sequence, KV blocks, sequences."""
+
+    n_ctx: int
+    n_blocks: int
+    n_seqs: int = 1
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that an executor is asked for, once.
+
+    tensors: the files' weights. ropes: cos/sin tables, float32 [n_ctx, pairs, 2] each. A binding's index among
+    `bindings` is its handle.
+    """
+
+    tensors: GgufFile
+    ropes: Sequence[np.ndarray]
+    programs: Mapping[str, Program]
+    bindings: Sequence[Binding]
+    shape: Shape
+
+    def whole(self) -> Program:
+        """All programs' commands, for asking what they use."""
+        return union(list(self.programs.values()))
+
+    def limits(self) -> list[Limits]:
+        """What the numbers in a step must stay below, for each binding; a program whose commands name their rows takes
+        any number of them."""
+        whole, shape = self.whole(), self.shape
+        tables = [self.tensors.tensors[w.name].shape[1] for w in whole.weights() if isinstance(w, Table)]
+        slots = max((s.shape[0] for s in whole.states() if s.which == "delta"), default=0)
+        base = Limits(0, 0, shape.n_seqs, min(tables, default=NO_LIMIT), shape.n_ctx, shape.n_blocks, slots)
+        out = []
+        for name, rows, outs in self.bindings:
+            named = all(c.domain == ROW for c in self.programs[name].commands)
+            out.append(base._replace(rows=NO_LIMIT if named else rows, outs=NO_LIMIT if named else outs))
+        return out
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Bytes that programs need on a device whatever the context: weights, and activations of the widest binding."""
+
+    weights: int
+    activations: int
 
 
 class Executor(Protocol):
-    """Runs a program. All memory is taken in `load` and `bind`, none in `run`.
+    """Runs programs. All memory is taken in `load`, none in `run`.
 
-    arithmetic: executors of one arithmetic give the same bits. compiled: scalar formulas are those of formula.h.
+    name: cpu, reference, …; isa, threads: what it runs on. arithmetic: executors of one arithmetic give the same bits.
+    compiled: scalar formulas are those of formula.h.
     """
 
-    name: str
-    arithmetic: str
-    compiled: bool
+    @property
+    def name(self) -> str: ...
+    @property
+    def arithmetic(self) -> str: ...
+    @property
+    def isa(self) -> str: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def compiled(self) -> bool: ...
 
-    def load(
-        self,
-        gguf: GgufFile,
-        config: ModelConfig,
-        program: Program,
-        n_ctx: int,
-        n_blocks: int,
-        progress: Progress,
-        n_seqs: int = 1,
-        more: Sequence[Program] = (),
-    ) -> None:
-        """Bring weights, rotary tables (n_ctx positions), KV pool (n_blocks blocks a layer), states of n_seqs."""
+    def plan(self, programs: Mapping[str, Program], bindings: Sequence[Binding]) -> Sizes:
+        """What these would take, before anything is taken."""
 
-    def bind(self, rows: int, outs: int, program: Program | None = None) -> int:
-        """Prepare the program for up to `rows` rows and `outs` output rows; returns a handle."""
+    def free_memory(self) -> int:
+        """Bytes that can be had where the executor keeps its memory."""
+
+    def load(self, job: Job, progress: Progress) -> None:
+        """Bring weights, rotary tables, KV pool and states, and prepare every binding."""
 
     def run(self, handle: int, step: StepInputs) -> None:
-        """One step. Results stand in the program's output buffers until the next step."""
+        """One step of a binding. Results stand in the program's output buffers until the next step. IeError, with
+        nothing run, for step inputs that break a limit."""
 
     def read(self, handle: int, view: View, rows: int) -> np.ndarray:
         """float32 or int32 [rows, view.cols] of an F32 or I32 view: a view of device memory where possible, else a

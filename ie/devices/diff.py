@@ -8,10 +8,8 @@ Does not own how close results must be: classes and judgements stand in `compare
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 
 from .. import devices
@@ -23,7 +21,7 @@ from ..program import Cache, Command, Program, State, View, narrow
 from ..program.step import OUTS, StepInputs
 from ..program.touch import left_out, live, rows_of
 from . import Executor, ReferenceExecutor, compare
-from .base import Data, Item, Place, Q8Rows
+from .base import Binding, Data, Item, Job, Place, Progress, Q8Rows, Sizes
 from .compare import Verdict
 
 EPS16 = 2.0**-10
@@ -163,54 +161,57 @@ def class_for(a: Executor, b: Executor, tolerance: str) -> str:
 class DiffExecutor:
     """Runs on A and B and compares; results are A's. See the module docstring."""
 
-    arithmetic = "diff"
+    arithmetic, isa = "diff", ""
     compiled = False
 
     def __init__(self, a: Executor, b: Executor, names: tuple[str, str]) -> None:
         self.a, self.b, self.names = a, b, names
-        self.name = ",".join(names)
+        self.name, self.threads = ",".join(names), max(a.threads, b.threads)
         self.judge = Judge()
         self.judged: tuple[Executor, ...] = (self.judge.env,) if a.arithmetic != b.arithmetic else ()
         self.steps = self.commands = self.outputs = 0
         self.worst, self.worst_at = 0.0, ""
-        self._handles: list[tuple[int, int, Program]] = []
+        self._programs: list[Program] = []
 
     # ---- as an executor ----
 
-    def load(self, *args: Any, **more: Any) -> None:
-        self.program: Program = args[2]
-        for executor in (self.a, self.b, *self.judged):
-            executor.load(*args, **more)
+    def plan(self, programs: Mapping[str, Program], bindings: Sequence[Binding]) -> Sizes:
+        """Both, and one more where a third one judges."""
+        sizes = [executor.plan(programs, bindings) for executor in (self.a, self.b, *self.judged)]
+        return Sizes(sum(s.weights for s in sizes), sum(s.activations for s in sizes))
 
-    def bind(self, rows: int, outs: int, program: Program | None = None) -> int:
-        on_a, on_b = self.a.bind(rows, outs, program), self.b.bind(rows, outs, program)
-        self._handles.append((on_a, on_b, program or self.program))
-        return len(self._handles) - 1
+    def free_memory(self) -> int:
+        return min(self.a.free_memory(), self.b.free_memory())
+
+    def load(self, job: Job, progress: Progress) -> None:
+        self._programs = [job.programs[b.program] for b in job.bindings]
+        for executor in (self.a, self.b, *self.judged):
+            executor.load(job, progress)
 
     def run(self, handle: int, step: StepInputs) -> None:
         """One step. Disagreement at the first command whose outputs differ."""
-        for index in range(len(self._handles[handle][2].commands)):
+        for index in range(len(self._programs[handle].commands)):
             self.run_command(handle, step, index)
         self.steps += 1
 
     def run_command(self, handle: int, step: StepInputs, index: int) -> None:
         """One command on both, from A's inputs."""
-        on_a, on_b, program = self._handles[handle]
+        program = self._programs[handle]
         command = program.commands[index]
         if left_out(step, command):
             return
         for _, item in items(command, "r"):
             place = place_of(step, command, item, "r")
-            data = self.a.peek(on_a, item, place)
-            self.b.poke(on_b, item, place, data)
+            data = self.a.peek(handle, item, place)
+            self.b.poke(handle, item, place, data)
             for other in self.judged:
                 other.poke(0, item, place, data)
-        self._run_both(on_a, on_b, step, program, index)
+        self._run_both(handle, step, program, index)
         self.judge.prepare(step, command)
         as_class = class_for(self.a, self.b, OPS[command.op].tolerance)
         for arg, item in items(command, "w"):
             place = place_of(step, command, item, "w")
-            a, b = self.a.peek(on_a, item, place), self.b.peek(on_b, item, place)
+            a, b = self.a.peek(handle, item, place), self.b.peek(handle, item, place)
             verdict = self.judge.compare(arg.name, command, arg, a, b, as_class)
             if not verdict:
                 raise self._disagreement(step, program, index, arg.name, item, a, b, verdict)
@@ -218,19 +219,16 @@ class DiffExecutor:
             if verdict.worst > self.worst:
                 self.worst, self.worst_at = verdict.worst, f"{narrow.describe(program, index)}, {arg.name}"
             if self.a.arithmetic == "float64":  # go on from what was handed over, not from more digits of it
-                self.a.poke(on_a, item, place, a)
+                self.a.poke(handle, item, place, a)
         self.commands += 1
 
-    def _run_both(self, on_a: int, on_b: int, step: StepInputs, program: Program, index: int) -> None:
-        """A's step inputs stay, where a command writes these; B runs on what A ran on."""
-        command = program.commands[index]
-        before = int(step.header["skip"][0])
-        self.a.run_command(on_a, step, index)
-        a = step.header["skip"].copy()
-        step.header["skip"] = before
-        self.b.run_command(on_b, step, index)
-        b = step.header["skip"].copy()
-        step.header["skip"] = a
+    def _run_both(self, handle: int, step: StepInputs, program: Program, index: int) -> None:
+        """The skip flag stays as A left it, where a command writes it; B runs on what A ran on."""
+        command, before = program.commands[index], step.skip
+        self.a.run_command(handle, step, index)
+        a, step.skip = np.array([step.skip]), before
+        self.b.run_command(handle, step, index)
+        b, step.skip = np.array([step.skip]), int(a[0])
         verdict = compare.exact("skip", b, a)
         if not verdict:
             assert OPS[command.op].skips
@@ -238,19 +236,19 @@ class DiffExecutor:
 
     def run_timed(self, handle: int, step: StepInputs) -> np.ndarray:
         """A's times."""
-        return self.a.run_timed(self._handles[handle][0], step)
+        return self.a.run_timed(handle, step)
 
     def read(self, handle: int, view: View, rows: int) -> np.ndarray:
-        return self.a.read(self._handles[handle][0], view, rows)
+        return self.a.read(handle, view, rows)
 
     def peek(self, handle: int, item: Item, place: Place) -> Data:
-        return self.a.peek(self._handles[handle][0], item, place)
+        return self.a.peek(handle, item, place)
 
     def poke(self, handle: int, item: Item, place: Place, data: Data) -> None:
-        self.a.poke(self._handles[handle][0], item, place, data)
+        self.a.poke(handle, item, place, data)
 
     def command_bytes(self, handle: int, rows: int, outs: int) -> int:
-        return self.a.command_bytes(self._handles[handle][0], rows, outs)
+        return self.a.command_bytes(handle, rows, outs)
 
     def read_bandwidth(self) -> float:
         """Not known: a step that is compared says nothing of the speed of either."""

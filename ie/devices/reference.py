@@ -8,19 +8,18 @@ Each buffer has memory of its own, so it also shows what a wrong arena plan does
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..formats import dequantize
-from ..gguf import GgufFile
-from ..model.config import ModelConfig, rope_table
+from ..formats import dequantize, format_by_name
+from ..machine import free_memory
 from ..ops import OPS
 from ..program import Buffer, Cache, Matrix, Program, RopeTable, State, Table, Vector, View, union
 from ..program.step import OUTS, ROW, StepInputs
 from . import weights
-from .base import DTYPES, Data, Item, Place, Progress, Q8Rows, base_limits, bound_limits
+from .base import DTYPES, Binding, Data, Item, Job, Place, Progress, Q8Rows, Sizes
 
 BLOCK = 32
 
@@ -50,7 +49,7 @@ def quantize_q8(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 class ReferenceExecutor:
     """See the module docstring. `mode` is "q8" or "float64"."""
 
-    compiled = False
+    compiled, isa, threads = False, "", 1
 
     def __init__(self, mode: str = "q8") -> None:
         assert mode in ("q8", "float64")
@@ -62,50 +61,37 @@ class ReferenceExecutor:
         self._weights: dict[Any, np.ndarray] = {}
         self._peaks: dict[Matrix, np.ndarray] = {}
 
-    def load(
-        self,
-        gguf: GgufFile,
-        config: ModelConfig,
-        program: Program,
-        n_ctx: int,
-        n_blocks: int,
-        progress: Progress,
-        n_seqs: int = 1,
-        more: Sequence[Program] = (),
-    ) -> None:
-        self.gguf, self.programs = gguf, [program]
-        everything = union((program, *more))
-        weights.check(gguf, everything.weights())
+    def plan(self, programs: Mapping[str, Program], bindings: Sequence[Binding]) -> Sizes:
+        """Weights as numpy keeps them; buffers grow as steps need them, and are not counted."""
+        used = union(list(programs.values())).weights()
+        values = sum(w.m * w.k if isinstance(w, Matrix) else w.n for w in used if not isinstance(w, Table))
+        return Sizes(np.dtype(self.dtype).itemsize * values, 0)
+
+    def free_memory(self) -> int:
+        return free_memory()
+
+    def load(self, job: Job, progress: Progress) -> None:
+        self.gguf, self.programs = job.tensors, [job.programs[b.program] for b in job.bindings]
+        whole, shape = job.whole(), job.shape
+        weights.check(job.tensors, whole.weights())
         store = np.float16 if self.mode == "q8" else np.float64
         self.cache = {
-            (c.layer, c.which): np.zeros((n_blocks, BLOCK, c.heads, c.dim), store) for c in everything.caches()
+            (c.layer, c.which): np.zeros((shape.n_blocks, BLOCK, c.heads, c.dim), store) for c in whole.caches()
         }
-        self.states = {s: np.zeros((n_seqs, *s.shape), self.dtype) for s in everything.states()}
-        self.ropes = []
-        for rope in config.ropes:
-            factors = weights.vector_values(gguf, Vector((rope.factors,), rope.n_rot // 2)) if rope.factors else None
-            self.ropes.append(rope_table(rope, n_ctx, factors).astype(self.dtype))
-        self.limits = base_limits(gguf, everything, n_ctx, n_blocks, n_seqs)
+        self.states = {s: np.zeros((shape.n_seqs, *s.shape), self.dtype) for s in whole.states()}
+        self.ropes = [table.astype(self.dtype) for table in job.ropes]
+        self.limits = job.limits()
         progress(1, 1)
-
-    def bind(self, rows: int, outs: int, program: Program | None = None) -> int:
-        if program is None or program is self.programs[0]:
-            return 0
-        self.programs.append(program)
-        return len(self.programs) - 1
-
-    def _check(self, handle: int, step: StepInputs) -> None:
-        step.refuse(bound_limits(self.limits, self.programs[handle], step.rows, step.rows))
 
     def run(self, handle: int, step: StepInputs) -> None:
         for index in range(len(self.programs[handle].commands)):
             self.run_command(handle, step, index)
 
     def run_command(self, handle: int, step: StepInputs, index: int) -> None:
-        self._check(handle, step)
+        step.refuse(self.limits[handle])
         self.step = step
         command = self.command = self.programs[handle].commands[index]
-        skipped = command.skippable and step.header["skip"]
+        skipped = command.skippable and step.skip
         if not skipped and (command.domain != OUTS or step.n_outs):
             with np.errstate(all="ignore"):  # what overflows is what C makes of it, and no business of stderr
                 OPS[command.op].reference(self, command.args)
@@ -125,8 +111,9 @@ class ReferenceExecutor:
             return np.asarray(values, DTYPES[view.buffer.dtype])
 
     def command_bytes(self, handle: int, rows: int, outs: int) -> int:
-        """Weight bytes that a step reads in the file's formats."""
-        return sum(weights.nbytes(w) for w in self.programs[handle].weights() if isinstance(w, Matrix))
+        """Weight bytes that a step would read in the formats of the program; all experts are counted as read."""
+        used = (w for w in self.programs[handle].weights() if isinstance(w, Matrix))
+        return sum(w.m * format_by_name(w.format).row_bytes(w.k) for w in used)
 
     def read_bandwidth(self) -> float:
         return 0.0
@@ -244,7 +231,7 @@ class ReferenceExecutor:
     def end_chain_unless(self, goes_on: bool) -> None:
         """Set the skip flag (see `ops.pick`), also when the step has no further row."""
         if not goes_on or self.command.row + 1 >= self.step.n_rows:
-            self.step.header["skip"] = 1
+            self.step.skip = 1
 
     def position(self, row: int) -> int:
         return int(self.step.pos[row])

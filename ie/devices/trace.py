@@ -13,17 +13,20 @@ from typing import Any
 import numpy as np
 
 from .. import native
+from ..formats import format_by_name, layout_for
 from ..ops.table import COMMAND_BYTES
-from ..program import Matrix, Partials, Program, Table, View
+from ..program import Cache, Matrix, Partials, Program, Table, View
 from ..program.pack import pack
-from ..program.step import StepInputs
+from ..program.step import Phase, StepInputs
 from ..program.touch import left_out, live
-from . import Executor
+from .base import MODEL, Executor, Job, Progress
 from .wrap import WrappedExecutor
 
 COLUMNS = ("step", "phase", "rows", "command", "op", "layer", "groups", "bytes", "flops", "microseconds")
-"""rows: of the command's domain; layer: -1 outside the layers; groups: independent tiles; bytes that must move.
+"""phase: prefill, decode (generated tokens, and drafts to verify) or draft; rows: of the command's domain; layer: -1 outside the layers; groups: independent tiles; bytes that must move.
 When a chain of drafts ends early, the commands behind its end are listed with the rest, and take next to no time."""
+
+PHASES = {Phase.PROMPT: "prefill", Phase.GENERATED: "decode"}
 
 WriteRow = Callable[[Sequence[object]], object]
 
@@ -33,9 +36,11 @@ def _shapes_only(value: Any) -> tuple[Any, ...]:
     match value:
         case View(_, _, cols):
             return 0, 0, cols
-        case Matrix(k=k, layout=layout):
-            return 0, layout.id, layout.size, k // layout.block, layout.rows
-        case Table() | Partials():
+        case Matrix():
+            layout = layout_for(format_by_name(value.format))
+            fields = 0, layout.id, layout.size, value.k // layout.block, layout.rows
+            return (*fields, layout.nbytes(value.rows[0], value.k), 0) if value.separate else fields
+        case Table() | Partials() | Cache():
             return 0, 0, 0
     return (0,)
 
@@ -62,20 +67,17 @@ class TraceExecutor(WrappedExecutor):
     def __init__(self, inner: Executor, write: WriteRow) -> None:
         super().__init__(inner)
         self.write, self.steps = write, 0
-        self._more_prompt = False
-        self._costs: dict[int, Costs] = {}
+        self._costs: list[Costs] = []
 
-    def load(self, gguf: Any, config: Any, program: Program, *args: Any, **more: Any) -> None:
-        super().load(gguf, config, program, *args, **more)
+    def load(self, job: Job, progress: Progress) -> None:
+        super().load(job, progress)
+        made = {name: Costs(program) for name, program in job.programs.items()}
+        self._costs = [made[b.program] for b in job.bindings]
         self.write(COLUMNS)
 
-    def bind(self, rows: int, outs: int, program: Program | None = None) -> int:
-        handle = super().bind(rows, outs, program)
-        self._costs[handle] = Costs(self.bound[handle])
-        return handle
-
     def run(self, handle: int, step: StepInputs) -> None:
-        commands, phase = self.bound[handle].commands, self._phase(handle, step)
+        commands = self.bound[handle].commands
+        phase = PHASES[step.phase] if self.names[handle] == MODEL else "draft"
         rows_of = [0 if left_out(step, c) else live(step, c.domain) for c in commands]
         nanoseconds = self.inner.run_timed(handle, step)
         for i, (command, rows) in enumerate(zip(commands, rows_of, strict=True)):
@@ -86,13 +88,3 @@ class TraceExecutor(WrappedExecutor):
                 )
             )  # fmt: skip
         self.steps += 1
-
-    def _phase(self, handle: int, step: StepInputs) -> str:
-        """draft: another program than the model's. decode: a generated token, with drafts to verify behind it or not;
-        it wants the logits of all its rows, and neither begins a text nor ends a prompt that was cut into chunks."""
-        if self.bound[handle] is not self.program:
-            return "draft"
-        begins, ends = int(step.pos[0]) == 0, self._more_prompt
-        self._more_prompt = step.n_outs == 0
-        few = step.n_rows == step.n_outs <= native.constant("decode_rows")
-        return "decode" if few and not (begins or ends) else "prefill"

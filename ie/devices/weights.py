@@ -1,8 +1,8 @@
 """Weights on their way from the file to a device: sizes, placement, and loading with progress.
 
-Owns: how many bytes a program's weights need, where each lies in one block of device memory, and the loop
-that fills it, tensor by tensor, giving file pages back as it goes so that memory does not double.
-Does not own: the layout (see `repack`) or the memory.
+Owns: how many bytes a program's weights need in the layouts of a device, where each lies in one block of its memory,
+and the loop that fills it, tensor by tensor, giving file pages back as it goes so that memory does not double.
+Does not own: the layouts (`Device.layout`), how bytes get into them (`Device.repack`), or the memory.
 """
 
 from __future__ import annotations
@@ -13,40 +13,43 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import ModelError
-from ..formats import dequantize, format_by_name
+from ..formats import Layout, dequantize, format_by_name
 from ..gguf import GgufFile
 from ..program import Matrix, Table, Vector
-from .repack import repack
+from .device import Device, Region
 
 ALIGN = 256
 PIECE = 1 << 22  # bytes of a tensor that are looked through at a time
 
 Weight = Matrix | Vector | Table
+LayoutOf = Callable[[str], Layout]
+"""A device's layout of a tensor format."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Byte offset of each matrix and vector in one block of `total` bytes; tables stay in the file."""
+    """Byte offset of each matrix and vector in one block of `total` bytes; tables lie elsewhere."""
 
     offsets: dict[Weight, int]
     total: int
 
 
-def nbytes(weight: Weight) -> int:
-    """Bytes of a weight on the device; tables, read from the file, take none."""
+def nbytes(weight: Weight, layout_of: LayoutOf) -> int:
+    """Bytes of a matrix or vector on a device; tables, which stay as they are in the file, are not counted."""
     if isinstance(weight, Matrix):
-        return sum(weight.layout.nbytes(m, weight.k) for m in weight.rows)
+        layout = layout_of(weight.format)
+        return sum(layout.nbytes(m, weight.k) for m in (weight.rows if weight.separate else (weight.m,)))
     return 4 * weight.n if isinstance(weight, Vector) else 0
 
 
-def place(weights: Sequence[Weight]) -> Placement:
-    """Lay weights out in order of use, each aligned."""
+def place(weights: Sequence[Weight], layout_of: LayoutOf, apart: int = 0) -> Placement:
+    """Lay weights out in order of use, each aligned, `apart` more bytes behind each."""
     offsets: dict[Weight, int] = {}
     pos = 0
     for w in weights:
         if not isinstance(w, Table):
             offsets[w] = pos
-            pos += -(-nbytes(w) // ALIGN) * ALIGN
+            pos += -(-nbytes(w, layout_of) // ALIGN) * ALIGN + apart
     return Placement(offsets, pos)
 
 
@@ -89,15 +92,14 @@ def matrix_values(gguf: GgufFile, weight: Matrix) -> np.ndarray:
     for name, first, m in weight.parts():
         values = dequantize(gguf.tensors[name].format, rows_of(gguf, name, first, m, weight.k)).reshape(-1, weight.k)
         if requantized(gguf, weight, name):
-            fmt = format_by_name(weight.layout.format_name)
-            values = dequantize(fmt, quantize_q4_0(values)).reshape(-1, weight.k)
+            values = dequantize(format_by_name(weight.format), quantize_q4_0(values)).reshape(-1, weight.k)
         out.append(values)
     return np.concatenate(out)
 
 
 def requantized(gguf: GgufFile, weight: Matrix, name: str) -> bool:
-    """Whether the layout holds another format than the file: a Q4_0 copy, made while loading."""
-    return gguf.tensors[name].format.name != weight.layout.format_name
+    """Whether the matrix is kept in another format than the file's: a Q4_0 copy, made while loading."""
+    return gguf.tensors[name].format.name != weight.format
 
 
 def quantize_q4_0(x: np.ndarray) -> np.ndarray:
@@ -121,33 +123,47 @@ def rows_of(gguf: GgufFile, name: str, first: int, rows: int, k: int) -> np.ndar
 
 
 def load(
-    gguf: GgufFile, weights: Sequence[Weight], memory: np.ndarray, pool: object, progress: Callable[[int, int], None]
-) -> dict[Weight, int]:
-    """Fill `memory` (zeroed uint8) and return the offset of each weight; progress(bytes done, bytes in total).
+    gguf: GgufFile,
+    placement: Placement,
+    device: Device,
+    region: Region,
+    progress: Callable[[int, int], None],
+) -> None:
+    """Fill a zeroed region with the weights of a placement; progress(bytes done, bytes in total).
 
     ModelError for the first weight, in order of use, that is NaN or infinite."""
-    placement = place(weights)
     done = 0
     for weight, offset in placement.offsets.items():
         if isinstance(weight, Vector):
-            values = vector_values(gguf, weight).view(np.uint8)
-            memory[offset : offset + values.size] = values
+            device.write(region, offset, vector_values(gguf, weight).view(np.uint8))
         elif isinstance(weight, Matrix):
-            pos = offset
-            for name, first, rows in weight.parts():
-                size = weight.layout.nbytes(rows, weight.k)
-                if requantized(gguf, weight, name):
-                    _load_q4_0(gguf, weight, name, first, rows, memory[pos : pos + size], pool)
-                else:
-                    data = rows_of(gguf, name, first, rows, weight.k)
-                    if not repack(pool, weight.layout, data, memory[pos : pos + size], rows, weight.k):
-                        refuse_bad_numbers(gguf, name)
-                pos += size
+            _load_matrix(gguf, weight, device, region, offset)
             for name in set(weight.names):
                 gguf.tensors[name].release()
-        done += nbytes(weight)
+        done += nbytes(weight, device.layout)
         progress(done, placement.total)
-    return placement.offsets
+
+
+def _load_matrix(gguf: GgufFile, weight: Matrix, device: Device, region: Region, at: int) -> None:
+    """Parts one after the other. Those that do not fill the device's groups of rows are put together first: rows of a
+    tensor are runs of bytes, and so is what is made of several."""
+    layout, k = device.layout(weight.format), weight.k
+    fill = weight.separate or all(rows % layout.rows == 0 for rows in weight.rows[:-1])
+    same = not any(requantized(gguf, weight, name) for name in weight.names)
+    if not fill and same:
+        data = np.concatenate([rows_of(gguf, name, first, rows, k) for name, first, rows in weight.parts()])
+        if not device.repack(layout, data, region, at, weight.m, k):
+            for name in dict.fromkeys(weight.names):
+                refuse_bad_numbers(gguf, name)
+        return
+    assert fill, "a requantised matrix has parts of whole groups of rows"
+    for name, first, rows in weight.parts():
+        if same:
+            if not device.repack(layout, rows_of(gguf, name, first, rows, k), region, at, rows, k):
+                refuse_bad_numbers(gguf, name)
+        else:
+            _load_q4_0(gguf, weight, name, first, rows, device, region, at)
+        at += layout.nbytes(rows, k)
 
 
 def check(gguf: GgufFile, weights: Sequence[Weight]) -> None:
@@ -159,16 +175,15 @@ def check(gguf: GgufFile, weights: Sequence[Weight]) -> None:
 
 
 def _load_q4_0(
-    gguf: GgufFile, weight: Matrix, name: str, first: int, rows: int, memory: np.ndarray, pool: object
+    gguf: GgufFile, weight: Matrix, name: str, first: int, rows: int, device: Device, region: Region, at: int
 ) -> None:
     """Repack rows of a tensor as Q4_0, a few thousand rows at a time so that no F32 copy of it exists."""
-    piece = 4096  # whole row groups
+    piece, layout = 4096, device.layout(weight.format)  # whole row groups
     for start in range(0, rows, piece):
         n = min(piece, rows - start)
         raw = rows_of(gguf, name, first + start, n, weight.k)
         values = dequantize(gguf.tensors[name].format, raw).reshape(n, weight.k)
         if not np.isfinite(values).all():
             refuse_bad_numbers(gguf, name)
-        at = weight.layout.nbytes(start, weight.k)
-        size = weight.layout.nbytes(n, weight.k)
-        repack(pool, weight.layout, quantize_q4_0(values).reshape(-1), memory[at : at + size], n, weight.k)
+        packed = quantize_q4_0(values).reshape(-1)
+        device.repack(layout, packed, region, at + layout.nbytes(start, weight.k), n, weight.k)

@@ -5,32 +5,35 @@ Owns: the delegation. What looks at a run from outside (statistics, a trace) ove
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from ..program import Program, View
 from ..program.step import StepInputs
-from .base import Data, Executor, Item, Place
+from .base import Binding, Data, Executor, Item, Job, Place, Progress, Sizes
 
 
 class WrappedExecutor:
-    """Passes every call on to `inner`, which it owns. bound[handle]: the program that a handle runs."""
+    """Passes every call on to `inner`, which it owns. bound[handle]: the program that a handle runs, names[handle]: its name."""
 
     def __init__(self, inner: Executor) -> None:
         self.inner = inner
         self.name, self.arithmetic, self.compiled = inner.name, inner.arithmetic, inner.compiled
-        self.isa, self.threads = getattr(inner, "isa", ""), getattr(inner, "threads", 1)
+        self.isa, self.threads = inner.isa, inner.threads
+        self.bound: list[Program] = []
+        self.names: list[str] = []
 
-    def load(self, gguf: Any, config: Any, program: Program, *args: Any, **more: Any) -> None:
-        self.program, self.bound = program, list[Program]()
-        self.inner.load(gguf, config, program, *args, **more)
+    def plan(self, programs: Mapping[str, Program], bindings: Sequence[Binding]) -> Sizes:
+        return self.inner.plan(programs, bindings)
 
-    def bind(self, rows: int, outs: int, program: Program | None = None) -> int:
-        handle = self.inner.bind(rows, outs, program)
-        self.bound += [self.program] * (handle + 1 - len(self.bound))
-        self.bound[handle] = program or self.program
-        return handle
+    def free_memory(self) -> int:
+        return self.inner.free_memory()
+
+    def load(self, job: Job, progress: Progress) -> None:
+        self.names = [b.program for b in job.bindings]
+        self.bound = [job.programs[name] for name in self.names]
+        self.inner.load(job, progress)
 
     def run(self, handle: int, step: StepInputs) -> None:
         self.inner.run(handle, step)

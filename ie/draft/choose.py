@@ -1,7 +1,7 @@
 """choose: the drafters themselves, and the one that picks among them by measured speed.
 
 Owns: which drafts are proposed, and when none are. Does not own the search in the text (lookup.py), the arithmetic of
-costs (costs.py), or what the MTP block computes (the engine's `draft`).
+costs (costs.py), or what the MTP block computes (mtp.py).
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from collections.abc import Sequence
 
 from ..engine import Engine
 from ..engine.drafter import PLAIN, Drafter
-from ..engine.kv import Sequence as KvSequence
+from ..engine.kv import KvSequence
 from ..errors import OptionError
 from .costs import Average, StepCosts, best_length
 from .lookup import MAX_DRAFT, MAX_MATCH, SuffixIndex
+from .mtp import MtpChain, chain_of
 
 AGREE = 2  # drafts of the chain that must equal the looked-up text
 PROBE_EVERY = 16  # steps between trials of a drafter that is not in use
@@ -25,8 +26,8 @@ TRIALS = 3  # steps of each drafter before the first choice; the first of them w
 class MtpDrafter:
     """A chain of the model's MTP block; with `lookup`, longer drafts from the text where the chain agrees."""
 
-    def __init__(self, engine: Engine, depth: int, lookup: bool) -> None:
-        self.engine, self.depth = engine, depth
+    def __init__(self, chain: MtpChain, depth: int, lookup: bool) -> None:
+        self.chain, self.depth = chain, depth
         self.index = SuffixIndex() if lookup else None
         self.limit = MAX_DRAFT if lookup else depth
         self.source, self.off = "mtp", "no guess reached --draft-pmin"
@@ -55,8 +56,8 @@ class MtpDrafter:
         return chain
 
     def _chain(self, seq: KvSequence, token: int, budget: int) -> list[int]:
-        drafts = self.engine.draft(seq, token, min(budget, self.depth))
-        return [t for t, prob in drafts if prob >= self.engine.p_min]
+        drafts = self.chain.draft(seq, token, min(budget, self.depth))
+        return [t for t, prob in drafts if prob >= self.chain.p_min]
 
     def observe(self, drafts: Sequence[int], accepted: int, seconds: float) -> None:
         """Nothing to learn: the chain stops itself by its probabilities."""
@@ -185,15 +186,15 @@ def make(kind: str, engine: Engine, depth: int, measured: bool = False) -> Draft
     """
     if depth == 0:
         return None
-    engine.prepare_verify()
-    has_mtp = engine.chain is not None
-    if kind in ("mtp", "mtp+lookup") and not has_mtp:
+    mtp = chain_of(engine)
+    if kind in ("mtp", "mtp+lookup") and mtp is None:
         raise OptionError(
             f"{engine.gguf.path} holds no MTP block: draft with --drafter lookup, or name a file that has one (--mtp)"
         )
-    if kind == "lookup" or (kind == "auto" and not has_mtp):
+    if kind == "lookup" or (kind == "auto" and mtp is None):
         return LookupDrafter(MAX_DRAFT if measured else depth)
     if kind not in ("auto", "mtp", "mtp+lookup"):
         raise OptionError(f"unknown drafter {kind!r}; known: auto, mtp, mtp+lookup, lookup")
-    drafter = MtpDrafter(engine, depth, kind != "mtp")
+    assert mtp is not None
+    drafter = MtpDrafter(mtp, depth, kind != "mtp")
     return AutoDrafter([drafter, Plain()]) if measured else drafter

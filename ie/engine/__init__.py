@@ -1,5 +1,6 @@
 """The engine: sequences in memory, steps of a model, and the loop that generates."""
 
 from .engine import Engine, Stats
+from .steps import Part
 
-__all__ = ["Engine", "Stats"]
+__all__ = ["Engine", "Part", "Stats"]

@@ -1,16 +1,20 @@
 """The interface of drafters, and the count of what drafting did.
 
-Owns: `Drafter`, which the generation loop asks for tokens that may come next, and `DraftStats`. What is proposed
-never changes the output, only its speed. Does not own any drafter (`draft`).
+Owns: `Drafter`, which the generation loop asks for tokens that may come next, `DraftModel`, which the engine asks what a
+drafter with weights of its own needs of it, and `DraftStats`. What is proposed never changes the output, only its
+speed. Does not own any drafter (`draft`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from .kv import Sequence as KvSequence
+from ..gguf import GgufFile
+from ..model.config import ModelConfig
+from ..program import Program
+from .kv import KvSequence
 
 PLAIN = "plain"
 """The `source` of a step for which nobody drafted."""
@@ -74,6 +78,22 @@ class DraftStats:
         if self.speedup:
             text += f" · {self.speedup:.1f}× plain"
         return text + (f"; then off: {self.off}" if self.off else "")
+
+
+class DraftModel(Protocol):
+    """Weights that draft for a model, before the engine is opened: what they tap, and the programs that they add."""
+
+    def adopt(self, tensors: GgufFile, config: ModelConfig) -> ModelConfig:
+        """The model's configuration, with what a file of the drafter's own adds to it. ModelError."""
+
+    def taps(self, config: ModelConfig) -> bool:
+        """Whether the model's program is to keep hidden states for it."""
+
+    def programs(self, tensors: GgufFile, config: ModelConfig, ring: int) -> Mapping[str, Program]:
+        """Programs to be bound for one row each, by name; `ring` positions' hidden states are kept."""
+
+    def close(self) -> None:
+        """Close files of its own."""
 
 
 class Drafter(Protocol):

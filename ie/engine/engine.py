@@ -1,53 +1,36 @@
-"""Engine: one model on one executor. Opens it, decides what fits, runs steps.
+"""Engine: one model on one executor: opening it, and its steps as callers want them.
 
-Owns: the order of opening (file, config, program, memory check, weights, KV), the capacities that programs are
-bound to, cutting prompts into chunks, and the measured facts of a run (`Stats`). Does not own sampling, text
-or the generation loop (`generation`).
+Owns: what happens to sequences when a step fails, cutting prompts into chunks, and the measured facts of a run
+(`Stats`). Does not own the order of opening (`opening`), how rows get into a step (`steps`), sampling, text, or the
+generation loop (`generation`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from .. import devices
-from ..devices import weights
-from ..devices.base import Progress
-from ..devices.cpu import read_bandwidth
-from ..errors import IeError, ModelError, ResourceError
+from ..devices.base import MODEL, Progress
+from ..errors import IeError
 from ..gguf import GgufFile
-from ..machine import free_memory, memory_limit, this_machine
-from ..model import build as blocks
-from ..model import mtp
-from ..model.config import ModelConfig
-from ..program import Program, union
-from ..program.step import Run, StepInputs
-from ..settings import DraftOptions, EngineOptions, resolve_threads
-from .kv import BLOCK, BlockPool
-from .kv import Sequence as KvSequence
-from .memory import STATE_SLOTS, choose_context, choose_slots
-
-DECODE_ROWS = (1, 2, 4, 8, 16)
-"""Row capacities that decode programs are bound to."""
-
-LOGITS_BYTES = 32 << 20
-"""Most bytes of logits that one step produces when every position's are wanted: bounds the arena."""
-
-MAX_BYTES = (1 << 31) - 64
-"""Most bytes of what the fields of a command measure: int32, and rows are padded to 64."""
-
-
-Edit = Callable[[Program], Program]
-"""Turns a model's program into the one to run."""
+from ..machine import this_machine
+from ..program import Program
+from ..program.step import Phase
+from ..settings import EngineOptions, resolve_threads
+from . import opening
+from .drafter import DraftModel
+from .kv import KvSequence
+from .opening import DECODE_ROWS, Edit
+from .steps import Part, Steps, token_ids
 
 
 @dataclass
 class Stats:
-    """Facts of an engine: what it chose, and the work of `forward` so far."""
+    """Facts of an engine: what it chose, and the work of its steps so far."""
 
     isa: str = ""
     threads: int = 0
@@ -58,77 +41,32 @@ class Stats:
     seconds: float = 0.0
 
 
-def token_ids(tokens: Iterable[object], n_vocab: int) -> list[int]:
-    """The tokens as Python integers. IeError for one that is no whole number, or no id of the vocabulary."""
-    ids: list[Any] = list(tokens)
-    if set(map(type, ids)) - {int}:
-        for token in ids:  # a bool is an int to Python, and a float would be cut to one
-            if isinstance(token, bool) or not isinstance(token, int | np.integer):
-                raise IeError(f"token id {token!r:.40} is no whole number")
-        ids = [int(token) for token in ids]
-    if ids and (min(ids) < 0 or max(ids) >= n_vocab):
-        wrong = max(ids) if min(ids) >= 0 else min(ids)
-        raise IeError(f"token id {wrong} is outside the vocabulary (0…{n_vocab - 1})")
-    return ids
-
-
-def check_sizes(path: str, program: Program) -> None:
-    """ModelError where a row of activations or an expert is larger than commands can say: their sizes are int32."""
-    for buffer in program.buffers:
-        if 4 * buffer.cols > MAX_BYTES:
-            raise ModelError(
-                f"{path}: {buffer.name} has {buffer.cols:,} values a row, expected at most {MAX_BYTES // 4:,}"
-            )
-    for command in program.commands:
-        size = command.args.get("expert_bytes", 0)
-        if size > MAX_BYTES:
-            raise ModelError(
-                f"{path}: {command.args['w'].names[0]}: an expert of {size:,} bytes, expected at most {MAX_BYTES:,}"
-            )
-
-
 class Engine:
-    """See the module docstring. Made by `Engine.open`; close it, or use it as a context manager."""
+    """Steps of a model. Made by `Engine.open`; close it, or use it as a context manager. One thread at a time.
+
+    A step that fails or is interrupted leaves the sequences as they were before it.
+    """
 
     def __init__(
-        self, gguf: GgufFile, executor: devices.Executor, options: EngineOptions, progress: Progress, edit: Edit
+        self,
+        gguf: GgufFile,
+        executor: devices.Executor,
+        options: EngineOptions,
+        progress: Progress,
+        edit: Edit,
+        draft: DraftModel | None,
     ) -> None:
         begin = time.monotonic()
-        self.gguf, self.executor = gguf, executor
-        self.config = ModelConfig.from_gguf(gguf)
-        self.chunk = max(1, options.chunk)
-        self._mtp_file: GgufFile | None = None
+        self.gguf, self.executor, self.draft_model = gguf, executor, draft
         self._closed = False
-        self._adopt_mtp(options.draft)
-        draft = edit(blocks.build(gguf, self.config, STATE_SLOTS, self.ring))
-        check_sizes(gguf.path, draft)
-        self.all_rows = max(1, min(self.chunk, LOGITS_BYTES // (4 * self.config.n_vocab)))
-        self.chain = self._chain_program(gguf, options.draft)
-        more = (self.chain,) if self.chain else ()
-        for program in more:
-            check_sizes(gguf.path, program)
-        weight_bytes = weights.place(union((draft, *more)).weights()).total
-        # The arena's exact size follows from the plan; for this decision a bound is enough.
-        widest = max(b.cols for b in draft.buffers if b.cols != self.config.n_vocab)
-        work = 4 * (8 * widest * self.chunk + max(16, self.all_rows) * self.config.n_vocab)
-        work += 4 * self.ring * self.config.n_embd
-        free = free_memory()
-        self.n_ctx = choose_context(gguf.path, options.n_ctx, self.config, weight_bytes, work, free, memory_limit())
-        self.state_slots = choose_slots(self.config, weight_bytes, work, free, self.n_ctx)
-        few = self.state_slots not in (0, STATE_SLOTS)
-        self.program = edit(blocks.build(gguf, self.config, self.state_slots, self.ring)) if few else draft
-        n_blocks = -(-self.n_ctx // BLOCK)
-        self.pool = BlockPool(n_blocks)
-        self.step_inputs = StepInputs(max(self.chunk, DECODE_ROWS[-1]), 1, n_blocks)
-        self._slots = [0]
-        executor.load(gguf, self.config, self.program, self.n_ctx, n_blocks, progress, more=more)
-        self._handles: dict[tuple[int, int], int] = {}
-        self._handle(self.chunk, 1)  # the widest arena first: later ones fit into it
-        self._chain_handle = executor.bind(1, 1, self.chain) if self.chain else -1
+        self.opened = opened = opening.load(gguf, executor, options, progress, edit, draft)
+        self.config, self.programs, self.n_ctx, self.chunk = opened.config, opened.programs, opened.n_ctx, opened.chunk
+        self.state_slots, self.n_vocab = opened.state_slots, opened.config.n_vocab
+        self.steps = Steps(executor, opened)
         self.stats = Stats(
-            isa=getattr(executor, "isa", ""),
-            threads=getattr(executor, "threads", 1),
-            weight_bytes=executor.command_bytes(self._handle(1, 1), 1, 1),
+            isa=executor.isa,
+            threads=executor.threads,
+            weight_bytes=executor.command_bytes(Phase.GENERATED, 1, 1),
             load_seconds=time.monotonic() - begin,
         )
 
@@ -140,26 +78,24 @@ class Engine:
         progress: Progress | None = None,
         edit: Edit | None = None,
         gguf: GgufFile | None = None,
+        draft: DraftModel | None = None,
     ) -> Engine:
         """Open a model file. `executor` overrides the one that the options name; progress(bytes done, in total).
 
         `edit` may shorten the program before anything is loaded (see `narrow`). `gguf`: the file, where it is open
-        already; the engine closes it, also when opening fails.
+        already. `draft`: programs that draft for the model. The engine closes both, also when opening fails.
         """
         chosen = options or EngineOptions()
-        gguf = gguf or GgufFile.open(path)
+        report = progress or (lambda done, total: None)
         try:
+            gguf = gguf or GgufFile.open(path)
             threads = resolve_threads(chosen.threads, this_machine().cores)
-            runs = executor or devices.make(chosen.executor, threads, chosen.cpu_isa)
-            try:
-                return Engine(
-                    gguf, runs, chosen, progress or (lambda done, total: None), edit or (lambda program: program)
-                )
-            except BaseException:
-                runs.close()
-                raise
+            executor = executor or devices.make(chosen.executor, threads, chosen.cpu_isa)
+            return Engine(gguf, executor, chosen, report, edit or (lambda program: program), draft)
         except BaseException:
-            gguf.close()
+            for owned in (executor, gguf, draft):
+                if owned is not None:
+                    owned.close()
             raise
 
     def __enter__(self) -> Engine:
@@ -169,35 +105,63 @@ class Engine:
         self.close()
 
     def close(self) -> None:
-        """Free the executor's memory and the file's mapping."""
+        """Free the executor's memory and the files' mappings."""
         self._closed = True
         self.executor.close()
         self.gguf.close()
-        if self._mtp_file is not None:
-            self._mtp_file.close()
+        if self.draft_model is not None:
+            self.draft_model.close()
 
     @property
-    def n_vocab(self) -> int:
-        return self.config.n_vocab
+    def program(self) -> Program:
+        """The model's own."""
+        return self.programs[MODEL]
 
     def read_bandwidth(self) -> float:
-        """Bytes per second with which the executor's threads read the weights now; 0 where that is not known."""
+        """Bytes per second with which the executor reads the weights now; 0 where that is not known."""
         return self.executor.read_bandwidth()
 
-    # ---- sequences ----
-
     def new_sequence(self) -> KvSequence:
-        """A fresh sequence. ResourceError while another one is open: there is room for one."""
-        if not self._slots:
-            raise ResourceError("another sequence is open; close it first")
-        return _Sequence(
-            self._slots.pop(), self.pool, self.step_inputs, self.n_ctx, self.state_slots, self.ring, owner=self._slots
-        )
+        """A fresh sequence. ResourceError while as many are open as there is room for (`EngineOptions.sequences`)."""
+        return self.steps.new_sequence()
 
-    # ---- steps ----
+    def step(self, parts: Sequence[Part], phase: Phase) -> list[np.ndarray]:
+        """Append each part's tokens to its sequence, all in one step: for each part logits, float32 [len(outs),
+        n_vocab], valid until the next step.
 
-    def forward(self, seq: KvSequence, tokens: Sequence[int], want: str = "last") -> np.ndarray:
-        """Append `tokens` to the sequence and return logits, float32 [1 or len(tokens), n_vocab].
+        ResourceError when they do not fit, IeError for what is no token or no open sequence of this engine; the
+        sequences are then unchanged, and so they are when the step is interrupted. A sequence's logits and what it
+        leaves behind do not depend on the others.
+        """
+        ready = self._ready(parts, phase)
+        begin = time.monotonic()
+        for part in ready:
+            self.steps.settle(part.sequence)
+        starts = [len(part.sequence) for part in ready]
+        try:
+            for seq, tokens, _ in ready:
+                seq.extend(tokens, phase)
+            logits = self.steps.run(ready, phase)
+        except BaseException:
+            for part, start in zip(ready, starts, strict=True):
+                part.sequence.truncate(start)
+            raise
+        stats = self.stats
+        stats.seconds, stats.steps, stats.rows = stats.seconds + time.monotonic() - begin, self.steps.count, self.steps.rows
+        return logits
+
+    def _ready(self, parts: Sequence[Part], phase: Phase) -> list[Part]:
+        """The parts with their tokens as integers; IeError for what no step can be made of."""
+        if self._closed:
+            raise IeError("the engine is closed")
+        ready = [Part(seq, token_ids(tokens, self.n_vocab), outs) for seq, tokens, outs in parts]
+        self.steps.check(ready, phase)
+        return ready
+
+    def forward(
+        self, seq: KvSequence, tokens: Sequence[int], want: str = "last", phase: Phase = Phase.PROMPT
+    ) -> np.ndarray:
+        """Append `tokens`, cut into chunks, and return logits, float32 [1 or len(tokens), n_vocab].
 
         want "last": of the last token. want "all": of every token.
         ResourceError when they do not fit; the sequence is then unchanged. An interrupted call keeps the
@@ -206,148 +170,31 @@ class Engine:
         ids = token_ids(tokens, self.n_vocab)
         if not ids or want not in ("last", "all"):
             raise ValueError("forward needs tokens, and want 'last' or 'all'")
-        self._check_open(seq)
-        start = len(seq)
-        seq.extend(ids)
-        done = 0
-        begin = time.monotonic()
-        out = np.empty((len(ids), self.n_vocab), np.float32) if want == "all" else None
-        try:
-            # Recurrent state that could not step back far enough is made anew from the kept tokens.
-            for piece in self._pieces(seq.tokens[seq.stored : start], "last"):
-                self._step(seq, piece, [])
-            for piece in self._pieces(ids, want):
-                n = len(piece)
-                outs = range(n) if out is not None else [n - 1] if done + n == len(ids) else []
-                logits = self._step(seq, piece, outs)
-                if out is not None:
-                    out[done : done + len(piece)] = logits
-                done += len(piece)
-        except BaseException:
-            seq.truncate(start + done)
-            raise
-        self.stats.seconds += time.monotonic() - begin
+        self._ready([Part(seq, ids[:1])], phase)
+        seq.require(len(ids))
+        size = self.opened.most_rows(phase, every_logit=want == "all")
+        out: np.ndarray | None = None
+        for start in range(0, len(ids), size):
+            piece = ids[start : start + size]
+            ends = [len(piece) - 1] if start + size >= len(ids) else []
+            (logits,) = self.step([Part(seq, piece, range(len(piece)) if want == "all" else ends)], phase)
+            if want == "last":
+                continue
+            if out is None:
+                out = np.empty((len(ids), logits.shape[1]), np.float32)
+            out[start : start + len(piece)] = logits
         return logits.copy() if out is None else out
 
-    def prepare_verify(self) -> None:
-        """Bind what steps of 1 to 16 rows run, so that none of them does it when it is timed."""
-        for rows in DECODE_ROWS:
-            self._handle(rows, 1)
-            self._handle(rows, rows)
-
     def verify(self, seq: KvSequence, tokens: Sequence[int]) -> np.ndarray:
-        """Append up to 16 tokens in one step: logits of each, float32 [len(tokens), n_vocab], valid until the next."""
-        ids = token_ids(tokens, self.n_vocab)
-        if not 0 < len(ids) <= DECODE_ROWS[-1]:
-            raise IeError(f"{len(ids)} tokens to verify, expected 1 to {DECODE_ROWS[-1]}")
-        self._check_open(seq)
-        assert seq.stored == len(seq)
-        begin, start = time.monotonic(), len(seq)
-        seq.extend(ids)
-        try:
-            logits = self._step(seq, ids, range(len(ids)))
-        except BaseException:
-            seq.truncate(start)
-            raise
-        self.stats.seconds += time.monotonic() - begin
-        return logits
+        """Append up to 16 generated tokens in one step: logits of each, float32 [len(tokens), n_vocab], valid until the
+        next."""
+        if not 0 < len(tokens) <= DECODE_ROWS:
+            raise IeError(f"{len(tokens)} tokens to verify, expected 1 to {DECODE_ROWS}")
+        return self.step([Part(seq, tokens, range(len(tokens)))], Phase.GENERATED)[0]
 
-    def draft(self, seq: KvSequence, token: int, n: int) -> list[tuple[int, float]]:
-        """Up to `n` drafts after `token`, which follows the sequence but has not run: (token, probability) each.
-
-        The last one may be below the chain's p_min. Needs `chain`. The sequence is not changed.
-        """
-        (token,) = token_ids([token], self.n_vocab)
-        self._check_open(seq)
-        assert self.chain is not None and seq.stored == len(seq)
-        n = min(n, len(self.chain.outputs) // 2, self.n_ctx - seq.stored)
-        if n < 1:
-            return []
-        seq.reserve(seq.stored + n)
-        seq.touch(seq.stored + n)
-        self.step_inputs.fill([Run(seq.slot, seq.stored, [token] + [0] * (n - 1))], [])
-        self.executor.run(self._chain_handle, self.step_inputs)
-        out: list[tuple[int, float]] = []
-        for i in range(n):
-            token, prob = (
-                self.executor.read(self._chain_handle, self.chain.outputs[f"{what}.{i}"], 1).item()
-                for what in ("id", "prob")
-            )
-            out.append((token, prob))
-            if not prob >= self.p_min:
-                break
-        return out
-
-    def _chain_program(self, gguf: GgufFile, draft: DraftOptions | None) -> Program | None:
-        """The drafting program, when the model has an MTP block and drafting is wanted."""
-        if draft is None or self.config.mtp is None:
-            return None
-        self.p_min = draft.p_min
-        return mtp.build_chain(gguf, self.config, self.ring, draft.depth, draft.p_min, draft.vocabulary, draft.q4_head)
-
-    def _adopt_mtp(self, draft: DraftOptions | None) -> None:
-        """Take the MTP block out of its own file, if one is named; decide how many hidden states are kept."""
-        if draft is not None and draft.file is not None:
-            self._mtp_file = GgufFile.open(draft.file)
-            self.config = mtp.adopt(self.gguf, self.config, self._mtp_file)
-        wanted = draft is not None and self.config.mtp is not None
-        most = max(self.chunk, DECODE_ROWS[-1])
-        self.ring = 1 << (most + 1).bit_length() if wanted else 0
-
-    def _check_open(self, seq: KvSequence) -> None:
-        """IeError for a sequence without a place in the cache: it is closed, or of another engine."""
-        if self._closed or seq.step is not self.step_inputs or not getattr(seq, "open", True):
-            what = "the engine is closed" if self._closed else "the sequence is closed, or belongs to another engine"
-            raise IeError(what)
-
-    def _pieces(self, ids: list[int], want: str) -> Iterable[list[int]]:
-        size = self.all_rows if want == "all" else self.chunk
-        return (ids[i : i + size] for i in range(0, len(ids), size))
-
-    def _step(self, seq: KvSequence, tokens: list[int], outs: Sequence[int]) -> np.ndarray:
-        """Run tokens at positions seq.stored and on; logits of the rows `outs`, valid until the next step."""
-        n = len(tokens)
-        self.step_inputs.fill([Run(seq.slot, seq.stored, tokens, seq.state, seq.keep(n))], outs)
-        handle = self._handle(n, max(1, len(outs)))
-        try:
-            self.executor.run(handle, self.step_inputs)
-            seq.advance(n)
-        except BaseException:
-            seq.abandon(n)
-            raise
-        self.stats.steps += 1
-        self.stats.rows += n
-        if "logits" not in self.program.outputs:  # a program cut short
-            return np.empty((len(outs), 0), np.float32)
-        return self.executor.read(handle, self.program.outputs["logits"], len(outs))
-
-    def _handle(self, rows: int, outs: int) -> int:
-        """The binding for a step of `rows` rows: the smallest decode capacity that holds them, or the prompt's."""
-        capacity = next((c for c in DECODE_ROWS if rows <= c), max(self.chunk, DECODE_ROWS[-1]))
-        key = (capacity, 1 if outs == 1 else capacity if capacity <= DECODE_ROWS[-1] else self.all_rows)
-        if key not in self._handles:
-            self._handles[key] = self.executor.bind(*key)
-        return self._handles[key]
-
-
-class _Sequence(KvSequence):
-    """A sequence that gives its slot back when closed."""
-
-    def __init__(self, *args: object, owner: list[int]) -> None:
-        super().__init__(*args)  # type: ignore[arg-type]
-        self._owner: list[int] | None = owner
-
-    @property
-    def open(self) -> bool:
-        return self._owner is not None
-
-    def close(self) -> None:
-        super().close()
-        if self._owner is not None:
-            self._owner.append(self.slot)
-            self._owner = None
-
-
-def measured_bandwidth(threads: int | None = None) -> float:
-    """Bytes per second that this machine now reads from memory with `threads` threads (default: one a core)."""
-    return read_bandwidth(resolve_threads(threads or 0, this_machine().cores))
+    def run(self, name: str, seq: KvSequence, tokens: Sequence[int]) -> Callable[[str], np.ndarray]:
+        """Run another program of the job on rows at the positions after a sequence, which stays as it is; returns what
+        gives the first row of an output by name, valid until the next step."""
+        (part,) = self._ready([Part(seq, tokens)], Phase.GENERATED)
+        self.steps.settle(seq)
+        return self.steps.run_other(name, seq, part.tokens)

@@ -1,15 +1,19 @@
-"""What fits: bytes that a model needs at a context length, and the context to use.
+"""What fits: bytes that programs need at a context length, and the context to use.
 
-Owns: pure functions from a model's shape and the free memory to a decision, and the words for one that failed.
+Owns: pure functions from a program's caches, states and rooms, the executor's sizes and the free memory to a decision,
+and the words for one that failed. The sizes of caches and rooms are those of core_laws/ie_core.h, for every device.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..devices.cpu import partials_bytes
+from .. import native
+from ..devices.base import Sizes
+from ..devices.compiled import partials_bytes
 from ..errors import ResourceError
-from ..model.config import ModelConfig
+from ..program import Program
 from ..settings import resolve_context
 from .kv import BLOCK, CHUNK
 
@@ -40,48 +44,63 @@ class MemoryNeed:
         return f"{' + '.join(f'{name} {n / 1e9:.1f}' for name, n in parts)} = {self.total / 1e9:.1f} GB"
 
 
-def memory_need(
-    config: ModelConfig, weight_bytes: int, work_bytes: int, n_ctx: int, slots: int = STATE_SLOTS
-) -> MemoryNeed:
-    """What a context of n_ctx tokens takes: KV in whole chunks, `slots` states; rotary tables and the room for partial
-    results of attention are counted as work."""
-    rope = sum(4 * r.n_rot * n_ctx for r in config.ropes)
-    heads = {layer.n_head for layer in config.layers if not layer.delta}
-    work_bytes += sum(partials_bytes(n, config.head_dim, n_ctx) for n in heads)
-    kv = -(-n_ctx // (CHUNK * BLOCK)) * CHUNK * BLOCK * config.kv_bytes_per_token
-    return MemoryNeed(weight_bytes, kv, work_bytes + rope, config.state_bytes(slots))
+@dataclass(frozen=True)
+class Demand:
+    """What asks for memory: all of an engine's programs as one, their sizes on the executor, values of a rotary table's
+    position (of each table), and how many sequences there may be."""
+
+    program: Program
+    sizes: Sizes
+    rope_values: Sequence[int] = ()
+    n_seqs: int = 1
+
+    @property
+    def recurrent(self) -> bool:
+        return any(s.which == "delta" for s in self.program.states())
+
+    def at(self, n_ctx: int, slots: int = STATE_SLOTS) -> MemoryNeed:
+        """At a context of n_ctx tokens a sequence: KV in whole chunks, `slots` copies of recurrent state; rotary tables
+        and the room for partial results of attention are counted as work."""
+        lib = native.lib()[1]
+        per_chunk = sum(2 * lib.ie_core_kv_chunk_elems(c.heads, c.dim) for c in self.program.caches())
+        chunks = -(-(-(-n_ctx // BLOCK) * self.n_seqs) // CHUNK)
+        parts = sum(partials_bytes(p.heads, p.dim, n_ctx) for p in self.program.partials())
+        work = self.sizes.activations + parts + sum(4 * n * n_ctx for n in self.rope_values)
+        state = 0
+        for s in self.program.states():
+            size = s.size // s.shape[0] * slots if s.which == "delta" else s.size
+            state += 4 * self.n_seqs * size
+        return MemoryNeed(self.sizes.weights, chunks * per_chunk, work, state)
 
 
-def choose_slots(config: ModelConfig, weight_bytes: int, work_bytes: int, free: int, n_ctx: int) -> int:
+def choose_slots(demand: Demand, free: int, n_ctx: int) -> int:
     """Copies of recurrent state to keep: 16, or 8 when memory is short; 0 for models without recurrent layers."""
-    if config.delta is None:
+    if not demand.recurrent:
         return 0
-    roomy = memory_need(config, weight_bytes, work_bytes, n_ctx, STATE_SLOTS).total <= free
-    return STATE_SLOTS if roomy else FEW_STATE_SLOTS
+    return STATE_SLOTS if demand.at(n_ctx, STATE_SLOTS).total <= free else FEW_STATE_SLOTS
 
 
-def largest_context(config: ModelConfig, weight_bytes: int, work_bytes: int, free: int, limit: int) -> int:
+def largest_context(demand: Demand, free: int, limit: int) -> int:
     """Most tokens of context, at most `limit`, that fit into `free` bytes; 0 when not even one block does."""
     lo, hi = 0, -(-limit // BLOCK)
     while lo < hi:
         mid = (lo + hi + 1) // 2
-        if memory_need(config, weight_bytes, work_bytes, mid * BLOCK, FEW_STATE_SLOTS).total <= free:
+        if demand.at(mid * BLOCK, FEW_STATE_SLOTS).total <= free:
             lo = mid
         else:
             hi = mid - 1
     return min(lo * BLOCK, limit)
 
 
-def choose_context(
-    path: str, requested: int, config: ModelConfig, weight_bytes: int, work_bytes: int, free: int, bound: str = ""
-) -> int:
-    """The context length to use; ResourceError when it, or any, does not fit, naming the one that would. `bound`: what
-    makes `free` so small, if it is not the machine's memory."""
-    limit = requested or config.n_ctx_train
-    fits = largest_context(config, weight_bytes, work_bytes, free, limit)
-    n_ctx = resolve_context(requested, config.n_ctx_train, fits)
+def choose_context(path: str, requested: int, trained: int, demand: Demand, free: int, bound: str = "") -> int:
+    """The context length to use; ResourceError when it, or any, does not fit, naming the one that would.
+
+    requested: 0 for auto; trained: the model's own. bound: what makes `free` so small, if it is not the machine's
+    memory."""
+    fits = largest_context(demand, free, requested or trained)
+    n_ctx = resolve_context(requested, trained, fits)
     if fits == 0 or n_ctx > fits:
-        need = memory_need(config, weight_bytes, work_bytes, max(n_ctx, 1), FEW_STATE_SLOTS)
+        need = demand.at(max(n_ctx, 1), FEW_STATE_SLOTS)
         hint = (
             f"It fits with -c {fits}."
             if fits

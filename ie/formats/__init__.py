@@ -1,7 +1,7 @@
 """Tensor formats of GGUF files and the layouts that weights take on a device."""
 
 from .dequant import dequantize
-from .table import FORMATS, LAYOUTS, Field, Format, Layout, format_by_name, get_format, layout_for
+from .table import FORMATS, LAYOUTS, Field, Format, Layout, activation_of, format_by_name, get_format, layout_for
 
 __all__ = [
     "FORMATS",
@@ -9,6 +9,7 @@ __all__ = [
     "Field",
     "Format",
     "Layout",
+    "activation_of",
     "dequantize",
     "format_by_name",
     "get_format",

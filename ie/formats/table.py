@@ -238,6 +238,12 @@ def layout_by_name(name: str) -> Layout:
     raise FormatError(f"no layout is called {name!r}: expected one of {' '.join(lay.name for lay in LAYOUTS)}")
 
 
+def activation_of(fmt: Format) -> str:
+    """What a matrix product with weights of this format reads: q8 or f32, on every device the same. FormatError for one
+    that is none of weights."""
+    return layout_for(fmt).activation
+
+
 def layout_for(fmt: Format) -> Layout:
     """The device layout for weights of a file format: interleaved where the kernels have one, else the file's rows."""
     for layout in LAYOUTS:

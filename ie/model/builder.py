@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import FormatError, ModelError
-from ..formats import Format, format_by_name, layout_for
+from ..formats import activation_of
 from ..gguf import GgufFile, TensorInfo
 from ..program import Buffer, Command, Matrix, Table, Vector, View
 from ..program.step import ROWS
@@ -60,14 +60,13 @@ class Builder:
         """A weight of m rows of k values; `parts`: only these (first row, rows), stacked."""
         info = self.tensor(name, (k, m))
         try:
-            layout = layout_for(info.format)
+            activation = activation_of(info.format)
         except FormatError as error:
             raise FormatError(f"{self.gguf.path}: tensor {name}: {error}") from error
-        if not parts:
-            return Matrix((name,), (m,), k, layout)
-        if any(n % layout.rows for _, n in parts):
-            raise ModelError(f"{self.gguf.path}: tensor {name}: heads of {parts[0][1]} rows, expected a multiple of 16")
-        return Matrix((name,) * len(parts), tuple(n for _, n in parts), k, layout, tuple(first for first, _ in parts))
+        parts = parts or ((0, m),)
+        starts = tuple(first for first, _ in parts)
+        rows = tuple(n for _, n in parts)
+        return Matrix((name,) * len(parts), rows, k, info.format.name, activation, starts if any(starts) else ())
 
     def vector(self, name: str, n: int) -> Vector:
         """F32 weights of n values."""
@@ -85,7 +84,7 @@ class Builder:
 
     def table(self, name: str, rows: int, cols: int) -> Table:
         try:
-            layout_for(self.tensor(name, (cols, rows)).format)
+            activation_of(self.tensor(name, (cols, rows)).format)
         except FormatError as error:
             raise FormatError(f"{self.gguf.path}: tensor {name}: {error}") from error
         return Table(name, cols)
@@ -129,7 +128,7 @@ class Builder:
     def linear(
         self, x: View, name: str, m: int, bias: str | None = None, parts: tuple[tuple[int, int], ...] = ()
     ) -> View:
-        """x W^T (+ bias when the file has that tensor), in the activation format the weight's layout reads.
+        """x W^T (+ bias when the file has that tensor), in the activation format that the weight's format reads.
 
         m: rows of the tensor; `parts`: only these (first row, rows) of it, stacked."""
         matrix = self.matrix(name, m, x.cols, parts)
@@ -141,8 +140,8 @@ class Builder:
         return self.product(x, matrix, name.removesuffix(".weight"), added)
 
     def product(self, x: View, matrix: Matrix, name: str, bias: Vector | None = None) -> View:
-        """x W^T (+ bias) in the activation format that the layout reads."""
-        source = self.quantized(x) if matrix.layout.activation == "q8" else x
+        """x W^T (+ bias) in the activation format that the matrix reads."""
+        source = self.quantized(x) if matrix.activation == "q8" else x
         y = self.buffer(name, matrix.m)
         self.emit("matmul", x=source, w=matrix, y=y, bias=bias)
         return y
@@ -157,20 +156,15 @@ class Builder:
         assert moe is not None
         k = x.cols // moe.n_used if per_slot else x.cols
         info = self.tensor(name, (k, rows, moe.n_expert))
-        layout = layout_for(info.format)
-        if layout.activation == "q8" and k % QUANTUM:
+        activation = activation_of(info.format)
+        if activation == "q8" and k % QUANTUM:
             raise FormatError(f"{self.gguf.path}: tensor {name}: rows of {k} values are not whole blocks of {QUANTUM}")
         starts = tuple(e * rows + part[0] for e in range(moe.n_expert))
-        w = Matrix((name,) * moe.n_expert, (part[1],) * moe.n_expert, k, layout, starts)
-        source = self.quantized(x) if layout.activation == "q8" else x
+        w = Matrix((name,) * moe.n_expert, (part[1],) * moe.n_expert, k, info.format.name, activation, starts, True)
+        source = self.quantized(x) if activation == "q8" else x
         y = self.buffer(name.removesuffix(".weight"), moe.n_used * part[1])
-        size = layout.nbytes(part[1], k)
-        self.emit("experts", x=source, w=w, route=route, y=y, per_slot=int(per_slot), k=k, expert_bytes=size)
+        self.emit("experts", x=source, w=w, route=route, y=y, per_slot=int(per_slot), k=k)
         return y
-
-    @staticmethod
-    def format(name: str) -> Format:
-        return format_by_name(name)
 
     def add(self, a: View, b: View, name: str) -> View:
         y = self.buffer(name, a.cols)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import ModelError
-from ..formats import layout_for
+from ..formats import activation_of, format_by_name
 from ..gguf import GgufFile
 from ..program import Command, Matrix, Program, State, View, finish
 from ..program.step import ROW
@@ -62,11 +62,12 @@ def draft_head(b: Builder, vocabulary: int, q4: bool) -> tuple[Matrix, int, int]
     own = f"blk.{len(b.config.layers)}.nextn.shared_head_head.weight"
     name = own if b.has(own) else "output.weight" if b.has("output.weight") else "token_embd.weight"
     tail = 512
-    cut = -(-vocabulary // 16) * 16  # whole groups of interleaved rows
+    cut = -(-vocabulary // 32) * 32  # whatever group of rows a device keeps together, it is of one part
     parts = ((0, cut), (v - tail, tail)) if 0 < cut < v - tail else ()
     matrix = b.matrix(name, v, n, parts)
-    if q4 and n % 32 == 0 and matrix.layout.size_per_row_block / matrix.layout.block > 18 / 32:
-        matrix = replace(matrix, layout=layout_for(b.format("Q4_0")))
+    q4_0, held = format_by_name("Q4_0"), format_by_name(matrix.format)
+    if q4 and n % q4_0.block == 0 and held.size / held.block > q4_0.size / q4_0.block:
+        matrix = replace(matrix, format=q4_0.name, activation=activation_of(q4_0))
     return matrix, (cut if parts else v), (v - tail - cut if parts else 0)
 
 

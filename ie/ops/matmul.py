@@ -28,7 +28,7 @@ def sums_of_32(x: np.ndarray) -> np.ndarray:
 
 def chain(w: Any) -> float:
     """Roundings of one output, as far as they add up: up to three for a run of 32 codes, one for a float."""
-    return float(8 + (3 * w.k / 32 if w.layout.activation == "q8" else 4 * math.sqrt(w.k)))
+    return float(8 + (3 * w.k / 32 if w.activation == "q8" else 4 * math.sqrt(w.k)))
 
 
 def magnitude(env: Any, a: Mapping[str, Any], output: str) -> tuple[Any, float]:

@@ -37,10 +37,11 @@ KINDS: Mapping[str, Kind] = {
     "act": Kind("ie_view", "Qii", 16, 8),  # f32 or q8, as the matrix layout demands
     # weights
     "matrix": Kind("ie_matrix", "Qiiii", 24, 8),  # address, layout id, tile bytes, blocks per row, rows of a tile
+    "matrices": Kind("ie_matrices", "Qiiiiii", 32, 8),  # the same, then bytes from one matrix to the next, 0
     "vector": Kind("uint64_t", "Q", 8, 8),  # F32, contiguous
     "table": Kind("ie_table", "Qii", 16, 8),  # address, GGUF format id, bytes per row
     "rope": Kind("uint64_t", "Q", 8, 8),  # F32 [position][pair][cos, sin]
-    "cache": Kind("uint64_t", "Q", 8, 8),  # F16 pool of one layer
+    "cache": Kind("ie_cache", "Qii", 16, 8),  # F16 pool of one layer: address, KiB from one chunk to the next, 0
     "partials": Kind("ie_partials", "Qii", 16, 8),  # address, key segments that there is room for, 0
     "state": Kind("uint64_t", "Q", 8, 8),  # F32, per sequence, see program.State
     # scalars
@@ -73,7 +74,7 @@ class Arg:
 class CountFn:
     """A counting function of ie_core.h and the names of its arguments.
 
-    Names are argument names (scalars), `NAME.cols` of a view, `NAME.blocks|tile|lanes` of a matrix, or `rows`:
+    Names are argument names (scalars), `NAME.cols` of a view, `NAME.blocks|tile|lanes` (`|stride`) of a matrix (of matrices), or `rows`:
     the live rows of the command's domain.
     """
 

@@ -12,9 +12,11 @@ from typing import Any
 
 from .. import native
 from .stages import stages
-from .symbols import Buffer, Command, Matrix, Program, View
+from .symbols import Buffer, Command, Program, View
 
-# ---- passes ----
+JOINED_ROWS = 32
+"""Matrices are joined where the second begins at a multiple of this many rows, so that whatever group of rows a device
+keeps together (16 and 32 are usual) none holds rows of both."""
 
 
 def substitute(commands: list[Command], old: Buffer, new: View) -> list[Command]:
@@ -29,7 +31,7 @@ def substitute(commands: list[Command], old: Buffer, new: View) -> list[Command]
 
 
 def join(commands: list[Command], keep: frozenset[Buffer] = frozenset()) -> list[Command]:
-    """Consecutive matrix products with one input and one layout become one product with stacked weights.
+    """Consecutive matrix products with one input and one format become one product with stacked weights.
 
     `keep` buffers are read after the program and stay what they are.
     """
@@ -51,7 +53,7 @@ def join(commands: list[Command], keep: frozenset[Buffer] = frozenset()) -> list
         ya, yb = a.args["y"], b.args["y"]
         buffer = Buffer(f"{ya.buffer.name}|{yb.buffer.name}", "f32", ya.cols + yb.cols, ya.buffer.domain)
         starts = tuple(s for w in (wa, wb) for _, s, _ in w.parts())
-        w = Matrix(wa.names + wb.names, wa.rows + wb.rows, wa.k, wa.layout, starts if any(starts) else ())
+        w = replace(wa, names=wa.names + wb.names, rows=wa.rows + wb.rows, starts=starts if any(starts) else ())
         args = {"x": a.args["x"], "w": w, "y": View.of(buffer)}
         if "bias" in a.args:
             args["bias"] = a.args["bias"].joined(b.args["bias"])
@@ -67,8 +69,8 @@ def _joinable(a: Command, b: Command, keep: frozenset[Buffer]) -> bool:
         return False
     wa, wb = a.args["w"], b.args["w"]
     whole = all(View.of(c.args["y"].buffer) == c.args["y"] for c in (a, b))
-    same = a.args["x"] == b.args["x"] and wa.layout == wb.layout and ("bias" in a.args) == ("bias" in b.args)
-    return whole and same and wa.m % wa.layout.rows == 0  # rows of the second start a row group
+    same = a.args["x"] == b.args["x"] and wa.format == wb.format and ("bias" in a.args) == ("bias" in b.args)
+    return whole and same and wa.m % JOINED_ROWS == 0
 
 
 def fuse(commands: list[Command], keep: frozenset[Buffer] = frozenset()) -> list[Command]:

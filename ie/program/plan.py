@@ -70,11 +70,18 @@ def check(spans: Sequence[Span], offsets: Sequence[int], arena: int) -> int:
     return int(library.ie_core_plan_check(len(spans), *(native.pointer(c, "int64_t *") for c in columns), arena))
 
 
-def plan_program(program: Program, size_of: Callable[[Buffer], int]) -> tuple[dict[Buffer, int], int]:
-    """Offsets of all buffers of a program and the arena's size; the check has accepted them."""
-    spans = live_spans(program, size_of)
+def plan_program(
+    program: Program, size_of: Callable[[Buffer], int], apart: int = 0
+) -> tuple[dict[Buffer, int], int]:
+    """Offsets of all buffers of a program and the arena's size; the check has accepted them.
+
+    apart > 0: no two buffers share memory, and so many bytes lie between them (for tests)."""
+    spans, align = live_spans(program, size_of), native.constant("align")
     listed = list(spans.values())
-    offsets, arena = plan(listed, native.constant("align"))
+    offsets, arena = plan(listed, align) if not apart else ([], 0)
+    for span in listed if apart else ():
+        offsets.append(arena)
+        arena += -(-span.size // align) * align + apart
     bad = check(listed, offsets, arena)
     assert bad < 0, f"arena check refused buffer {list(spans)[bad].name}"
     return dict(zip(spans, offsets, strict=True)), arena

@@ -1,13 +1,15 @@
 """Step inputs: everything that changes from one step to the next, as one block of memory.
 
-Owns: the layout of the C struct `ie_step` and its arrays, and filling them. Commands are constant;
-kernels read rows, segments, output rows and block tables from here. Does not own the block tables'
-content (see `kv`), nor what a step means (see `engine`).
+Owns: the layout of the C struct `ie_step` and its arrays, and writing them; nobody else does, but for the skip flag,
+which a kernel may set. Commands are constant; kernels read rows, segments, output rows and block tables from here. The
+header says where each array begins counted from the block's own first byte, so one copy of `memory` moves a step to
+another address space. Does not own which blocks a sequence has (see `kv`), nor what a step means (see `engine`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -18,14 +20,22 @@ from ..errors import IeError
 ROWS, OUTS, SEGS, ROW = 0, 1, 2, 3
 """Domains: a command runs over all live rows of the step, its output rows, its segments, or one given row."""
 
+
+class Phase(IntEnum):
+    """What the tokens of a step are. It, not their number, chooses the kernels; a token keeps its phase for life."""
+
+    PROMPT = 0
+    GENERATED = 1
+
+
 STEP_FIELDS: tuple[tuple[str, str, str], ...] = (
     ("n_rows", "int32_t", "live rows"),
     ("n_outs", "int32_t", "output rows: rows that need logits"),
     ("n_segs", "int32_t", "segments: runs of rows of one sequence"),
     ("skip", "int32_t", "commands flagged IE_CMD_SKIPPABLE are left out when nonzero"),
     ("max_blocks", "int32_t", "entries of one block table"),
-    ("kv_chunk", "int32_t", "KiB from one chunk of the KV cache to the next; the executor that made it writes it"),
-    ("token", "uint64_t", "int32 [rows]"),
+    ("phase", "int32_t", "IE_PHASE_PROMPT or IE_PHASE_GENERATED, of all rows"),
+    ("token", "uint64_t", "int32 [rows]; this and what follows: bytes from the start of the step inputs"),
     ("pos", "uint64_t", "int32 [rows], absolute position"),
     ("seq", "uint64_t", "int32 [rows], index of the block table"),
     ("out_row", "uint64_t", "int32 [outs], ascending row indices"),
@@ -68,10 +78,10 @@ _RULES = (
 
 
 class Run(NamedTuple):
-    """Consecutive tokens of one sequence: block-table slot, position of the first, tokens, recurrent state to start
-    from (a slot of the ring; -1: zero), and how many of the last rows leave a state behind."""
+    """Consecutive tokens of one sequence: index of the sequence, position of the first, tokens, recurrent state to
+    start from (a slot of the ring; -1: zero), and how many of the last rows leave a state behind."""
 
-    slot: int
+    seq: int
     first: int
     tokens: Sequence[int]
     state: int = -1
@@ -86,23 +96,17 @@ class StepInputs:
 
     def __init__(self, rows: int, seqs: int, max_blocks: int) -> None:
         self.rows, self.seqs, self.max_blocks = rows, seqs, max_blocks
-        parts: list[tuple[str, int]] = [
-            ("token", rows),
-            ("pos", rows),
-            ("seq", rows),
-            ("out_row", rows),
-            ("seg", 4 * seqs),
-        ]
-        parts.append(("tables", seqs * max_blocks))
+        sizes = {"token": rows, "pos": rows, "seq": rows, "out_row": rows, "seg": 4 * seqs, "tables": seqs * max_blocks}
         header = (STEP_DTYPE.itemsize + 63) // 64 * 64
-        total = header + sum((4 * n + 63) // 64 * 64 for _, n in parts)
+        total = header + sum((4 * n + 63) // 64 * 64 for n in sizes.values())
         raw = np.zeros(total + 64, np.uint8)
         shift = -raw.ctypes.data % 64  # cache-line alignment, so that rows of neighbours do not share lines
         self.memory = raw[shift : shift + total]
         self.header = self.memory[: STEP_DTYPE.itemsize].view(STEP_DTYPE)
         self.arrays: dict[str, np.ndarray] = {}
         pos = header
-        for name, n in parts:
+        for name, n in sizes.items():
+            self.header[name] = pos
             self.arrays[name] = self.memory[pos : pos + 4 * n].view("<i4")
             pos += (4 * n + 63) // 64 * 64
         self.token, self.pos, self.seq = (self.arrays[n] for n in ("token", "pos", "seq"))
@@ -111,29 +115,51 @@ class StepInputs:
         self.tables = self.arrays["tables"].reshape(seqs, max_blocks)
         self.tables[:] = -1
         self.header["max_blocks"] = max_blocks
-        for name, _ in parts:
-            self.header[name] = self.arrays[name].ctypes.data
         self.n_rows = self.n_outs = self.n_segs = 0
         self.address = int(self.memory.ctypes.data)
+        self._entries = [0] * seqs  # of each block table that hold a block
         # A few numbers at a time, as in decode, are written some ten times faster like this than through numpy.
         self._few = {name: array.data for name, array in self.arrays.items()}
-        self._head = self.memory[:24].view("<i4").data  # n_rows, n_outs, n_segs, skip, max_blocks, kv_chunk
+        self._head = self.memory[:24].view("<i4").data  # n_rows, n_outs, n_segs, skip, max_blocks, phase
 
-    def fill(self, runs: Sequence[Run], outs: Sequence[int], skip: bool = False) -> None:
+    @property
+    def phase(self) -> Phase:
+        return Phase(self._head[5])
+
+    @property
+    def skip(self) -> int:
+        return int(self._head[3])
+
+    @skip.setter
+    def skip(self, value: int) -> None:
+        self._head[3] = value
+
+    def set_blocks(self, seq: int, blocks: Sequence[int], first: int = 0) -> None:
+        """The block table of sequence `seq`; entries before `first` are as they were set last."""
+        n, held = len(blocks), self._entries[seq]
+        if first < n:
+            self.tables[seq, first:n] = blocks[first:]
+        if n < held:
+            self.tables[seq, n:held] = -1
+        self._entries[seq] = n
+
+    def fill(
+        self, runs: Sequence[Run], outs: Sequence[int], phase: Phase = Phase.PROMPT, skip: bool = False
+    ) -> None:
         """Describe one step: runs in row order; `outs` row indices."""
         if sum(len(run.tokens) for run in runs) > self.rows or len(runs) > self.seqs or len(outs) > self.rows:
             raise ValueError(f"a step has room for {self.rows} rows of {self.seqs} sequences")
         row, few = 0, self._few
         for i, run in enumerate(runs):
-            slot, first, tokens, state, keep = run
+            seq, first, tokens, state, keep = run
             n = len(tokens)
             if n <= FEW:
                 for r, token in enumerate(tokens, row):
-                    few["token"][r], few["pos"][r], few["seq"][r] = token, first + r - row, slot
+                    few["token"][r], few["pos"][r], few["seq"][r] = token, first + r - row, seq
             else:
                 self.token[row : row + n] = tokens
                 self.pos[row : row + n] = np.arange(first, first + n)
-                self.seq[row : row + n] = slot
+                self.seq[row : row + n] = seq
             for j, value in enumerate((row, n, state, keep)):
                 few["seg"][4 * i + j] = value
             row += n
@@ -144,12 +170,8 @@ class StepInputs:
         else:
             self.out_row[:n_outs] = outs
         self.n_rows, self.n_outs, self.n_segs = row, n_outs, len(runs)
-        for j, value in enumerate((row, n_outs, len(runs), int(skip))):
-            self._head[j] = value
-
-    def set_chunk(self, size: int) -> None:
-        """KiB of a chunk of the KV cache: the executor that is about to run knows what it made."""
-        self._head[5] = size
+        head = self._head
+        head[0], head[1], head[2], head[3], head[5] = row, n_outs, len(runs), int(skip), int(phase)
 
     def refuse(self, limits: Limits) -> None:
         """IeError naming the first thing in the step that breaks a limit; nothing when kernels may run it."""

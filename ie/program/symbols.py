@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..formats import Layout
 from ..ops import OPS
 from ..ops.table import VIEW_KINDS, Arg
 from .step import ROWS
@@ -46,16 +45,21 @@ class View:
 
 @dataclass(frozen=True)
 class Matrix:
-    """Weights in a device layout: rows of GGUF tensors, stacked; `k` values a row.
+    """Weights: rows of GGUF tensors, stacked; `k` values a row.
 
-    Part i is rows[i] rows of tensor names[i] from row starts[i]; no starts: all from row 0.
+    Part i is rows[i] rows of tensor names[i] from row starts[i]; no starts: all from row 0. `format` is the tensor
+    format that they are kept in (a tensor of another one is requantised), `activation` what products with them read,
+    q8 or f32; how a device lays them out is its own business. `separate`: each part is a matrix of its own, of the same
+    shape as the others (experts).
     """
 
     names: tuple[str, ...]
     rows: tuple[int, ...]
     k: int
-    layout: Layout
+    format: str
+    activation: str
     starts: tuple[int, ...] = ()
+    separate: bool = False
 
     @property
     def m(self) -> int:

@@ -20,7 +20,7 @@ def live(step: StepInputs, domain: int) -> int:
 
 def left_out(step: StepInputs, command: Command) -> bool:
     """Whether a step runs nothing of a command."""
-    return live(step, command.domain) == 0 or bool(command.skippable and step.header["skip"])
+    return live(step, command.domain) == 0 or bool(command.skippable and step.skip)
 
 
 def rows_of(step: StepInputs, command: Command) -> np.ndarray:

@@ -405,7 +405,7 @@ typedef struct { int64_t r, e, first, last; } row_run; /* first, last: positions
 
 static row_run next_run(const ie_args_attention *a, const ie_cmd *cmd, const ie_step *step, int64_t r, int64_t r1)
 {
-    const int32_t *seq = ie_ints(step->seq) + ie_step_row(cmd), *pos = ie_ints(step->pos) + ie_step_row(cmd);
+    const int32_t *seq = ie_step_ints(step, step->seq) + ie_step_row(cmd), *pos = ie_step_ints(step, step->pos) + ie_step_row(cmd);
     row_run run = {r, r, ie_window_start(pos[r], a->window), pos[r]};
     for (; run.e < r1 && seq[run.e] == seq[r]; run.e++) {
         run.first = ie_min(run.first, ie_window_start(pos[run.e], a->window));
@@ -430,16 +430,16 @@ static void run_queries(const ie_args_attention *a, const ie_cmd *cmd, const ie_
         for (int64_t h = t->g * group + t->h0; h < t->g * group + t->h0 + t->heads; h++, n++) {
             query *q = &qs[n];
             q->q = ie_row_f(a->q, row) + h * dim;
-            q->pos = ie_ints(step->pos)[row + ie_step_row(cmd)];
+            q->pos = ie_step_ints(step, step->pos)[row + ie_step_row(cmd)];
             q->start = ie_window_start(q->pos, a->window);
             q->part.acc = memory + 2 * n * stride;
             q->total.acc = q->part.acc + stride;
             q->parts = what == WHOLE ? NULL : (float *)(uintptr_t)a->parts.p + ie_attn_part_offset(row, h, a->heads, dim, a->parts.segments);
             state_reset(&q->total, dim);
         }
-    const int32_t seq = ie_ints(step->seq)[run->r + ie_step_row(cmd)];
-    const cache_view c = {(const _Float16 *)(uintptr_t)a->k_cache, (const _Float16 *)(uintptr_t)a->v_cache,
-                          ie_ints(step->tables) + (int64_t)seq * step->max_blocks, ie_kv_chunk(step), dim, t->g, ie_kv_block_of(run->last)};
+    const int32_t seq = ie_step_ints(step, step->seq)[run->r + ie_step_row(cmd)];
+    const cache_view c = {(const _Float16 *)(uintptr_t)a->k_cache.p, (const _Float16 *)(uintptr_t)a->v_cache.p,
+                          ie_step_ints(step, step->tables) + (int64_t)seq * step->max_blocks, ie_cache_stride(a->k_cache), dim, t->g, ie_kv_block_of(run->last)};
     const int64_t s0 = run->first / SEGMENT, count = segments_of(run);
     if (what != RESULT)
         attend(&c, qs, n, ie_kv_block_of(run->first), s0 + ie_split(count, t->shares, t->share), s0 + ie_split(count, t->shares, t->share + 1), a->scale);

@@ -53,10 +53,11 @@ IE_FN int64_t ie_domain_rows(const ie_cmd *c, const ie_step *s)
 /* Row of the step inputs that row 0 of the command's buffers stands for. */
 IE_FN int64_t ie_step_row(const ie_cmd *c) { return c->domain == IE_DOMAIN_ROW ? c->row : 0; }
 /* Elements from one chunk of the KV cache to the next. */
-IE_FN int64_t ie_kv_chunk(const ie_step *s) { return (int64_t)s->kv_chunk * (1024 / (int64_t)sizeof(_Float16)); }
+IE_FN int64_t ie_cache_stride(ie_cache c) { return (int64_t)c.stride * (1024 / (int64_t)sizeof(_Float16)); }
 IE_FN float *ie_row_f(ie_view v, int64_t r) { return (float *)(uintptr_t)(v.p + (uint64_t)(r * v.stride)); }
 IE_FN uint8_t *ie_row_b(ie_view v, int64_t r) { return (uint8_t *)(uintptr_t)(v.p + (uint64_t)(r * v.stride)); }
-IE_FN const int32_t *ie_ints(uint64_t p) { return (const int32_t *)(uintptr_t)p; }
+/* An array of the step inputs, which know where it begins counted from their own first byte. */
+IE_FN const int32_t *ie_step_ints(const ie_step *s, uint64_t at) { return (const int32_t *)(const void *)((const char *)s + at); }
 
 /* Rows of x, from column `first` on, times a matrix of m rows; see matmul.c. */
 typedef struct { ie_view x; int64_t first; const uint8_t *w; int64_t blocks, tile, m; int layout; } ie_product;
@@ -66,7 +67,7 @@ void IE_NAME(ie_group_product)(const ie_product *p, int64_t g, int64_t r0, int n
 /* A segment: rows [first, first + count) of one sequence; state slot to start from (-1: zero state); how many of its
  * last rows leave a state behind, in the slots after it (ie_state_slot). */
 typedef struct { int32_t first, count, slot, keep; } ie_segment;
-IE_FN const ie_segment *ie_segments(const ie_step *s) { return (const ie_segment *)(uintptr_t)s->seg; }
+IE_FN const ie_segment *ie_segments(const ie_step *s) { return (const ie_segment *)(const void *)ie_step_ints(s, s->seg); }
 
 /* A block that holds a NaN or an infinity gets a NaN scale: what is wrong must not come out as a plausible number.
  * Q8 of x[0..n) into blocks [first, first + n / 32) of a row of k values; n is a multiple of 32. */

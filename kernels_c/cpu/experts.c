@@ -10,7 +10,7 @@ IE_KERNEL(experts)
     for (int64_t t = begin; t < end; t++) {
         const int64_t g = t % groups, slot = t / groups % used, r = t / groups / used;
         const int64_t expert = (int64_t)ie_row_f(a->route, r)[slot];
-        const uint8_t *w = (const uint8_t *)(uintptr_t)a->w.p + expert * a->expert_bytes;
+        const uint8_t *w = (const uint8_t *)(uintptr_t)a->w.p + expert * a->w.stride;
         const ie_product p = {a->x, a->per_slot ? slot * k : 0, w, a->w.blocks, a->w.tile, m, a->w.layout};
         float out[IE_LANES];
         IE_NAME(ie_group_product)(&p, g, r, 1, out);

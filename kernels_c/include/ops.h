@@ -12,8 +12,12 @@
 typedef struct { uint64_t p; int32_t stride; int32_t cols; } ie_view;
 /* Weights: address, layout id (formats.h), bytes of a tile, blocks along K, rows of a tile. */
 typedef struct { uint64_t p; int32_t layout; int32_t tile; int32_t blocks; int32_t lanes; } ie_matrix;
+/* Several of one shape: the first, and bytes from one to the next. */
+typedef struct { uint64_t p; int32_t layout; int32_t tile; int32_t blocks; int32_t lanes; int32_t stride; int32_t reserved; } ie_matrices;
 /* Rows in a GGUF format: address, format id, bytes of a row. */
 typedef struct { uint64_t p; int32_t format; int32_t row_bytes; } ie_table;
+/* Keys or values of one layer: address, KiB from one chunk of the KV cache to the next. */
+typedef struct { uint64_t p; int32_t stride; int32_t reserved; } ie_cache;
 /* Results of attention over parts of the keys: address, key segments that there is room for. */
 typedef struct { uint64_t p; int32_t segments; int32_t reserved; } ie_partials;
 
@@ -39,6 +43,7 @@ enum {
     IE_OP_COUNT = 18
 };
 
+enum { IE_PHASE_PROMPT = 0, IE_PHASE_GENERATED = 1 };
 enum { IE_DOMAIN_ROWS = 0, IE_DOMAIN_OUTS = 1, IE_DOMAIN_SEGS = 2, IE_DOMAIN_ROW = 3 };
 enum { IE_CMD_SKIPPABLE = 1 };
 
@@ -60,8 +65,8 @@ typedef struct {
     int32_t n_segs; /* segments: runs of rows of one sequence */
     int32_t skip; /* commands flagged IE_CMD_SKIPPABLE are left out when nonzero */
     int32_t max_blocks; /* entries of one block table */
-    int32_t kv_chunk; /* KiB from one chunk of the KV cache to the next; the executor that made it writes it */
-    uint64_t token; /* int32 [rows] */
+    int32_t phase; /* IE_PHASE_PROMPT or IE_PHASE_GENERATED, of all rows */
+    uint64_t token; /* int32 [rows]; this and what follows: bytes from the start of the step inputs */
     uint64_t pos; /* int32 [rows], absolute position */
     uint64_t seq; /* int32 [rows], index of the block table */
     uint64_t out_row; /* int32 [outs], ascending row indices */
@@ -74,7 +79,7 @@ IE_STATIC_ASSERT(offsetof(ie_step, n_outs) == 4);
 IE_STATIC_ASSERT(offsetof(ie_step, n_segs) == 8);
 IE_STATIC_ASSERT(offsetof(ie_step, skip) == 12);
 IE_STATIC_ASSERT(offsetof(ie_step, max_blocks) == 16);
-IE_STATIC_ASSERT(offsetof(ie_step, kv_chunk) == 20);
+IE_STATIC_ASSERT(offsetof(ie_step, phase) == 20);
 IE_STATIC_ASSERT(offsetof(ie_step, token) == 24);
 IE_STATIC_ASSERT(offsetof(ie_step, pos) == 32);
 IE_STATIC_ASSERT(offsetof(ie_step, seq) == 40);
@@ -151,28 +156,28 @@ typedef struct {
     ie_view k;
     ie_view v;
     uint64_t rope;
-    uint64_t k_cache;
-    uint64_t v_cache;
+    ie_cache k_cache;
+    ie_cache v_cache;
     int32_t head_dim;
     int32_t n_rot;
     int32_t neox;
 } ie_args_rope;
-IE_STATIC_ASSERT(sizeof(ie_args_rope) == 88);
+IE_STATIC_ASSERT(sizeof(ie_args_rope) == 104);
 IE_STATIC_ASSERT(offsetof(ie_args_rope, q) == 0);
 IE_STATIC_ASSERT(offsetof(ie_args_rope, k) == 16);
 IE_STATIC_ASSERT(offsetof(ie_args_rope, v) == 32);
 IE_STATIC_ASSERT(offsetof(ie_args_rope, rope) == 48);
 IE_STATIC_ASSERT(offsetof(ie_args_rope, k_cache) == 56);
-IE_STATIC_ASSERT(offsetof(ie_args_rope, v_cache) == 64);
-IE_STATIC_ASSERT(offsetof(ie_args_rope, head_dim) == 72);
-IE_STATIC_ASSERT(offsetof(ie_args_rope, n_rot) == 76);
-IE_STATIC_ASSERT(offsetof(ie_args_rope, neox) == 80);
+IE_STATIC_ASSERT(offsetof(ie_args_rope, v_cache) == 72);
+IE_STATIC_ASSERT(offsetof(ie_args_rope, head_dim) == 88);
+IE_STATIC_ASSERT(offsetof(ie_args_rope, n_rot) == 92);
+IE_STATIC_ASSERT(offsetof(ie_args_rope, neox) == 96);
 
 /* y = softmax(scale q K^T) V; segments of 256 keys, online softmax within, merged in ascending order */
 typedef struct {
     ie_view q;
-    uint64_t k_cache;
-    uint64_t v_cache;
+    ie_cache k_cache;
+    ie_cache v_cache;
     ie_view y;
     ie_view yq;
     ie_partials parts;
@@ -182,18 +187,18 @@ typedef struct {
     int32_t window;
     float scale;
 } ie_args_attention;
-IE_STATIC_ASSERT(sizeof(ie_args_attention) == 104);
+IE_STATIC_ASSERT(sizeof(ie_args_attention) == 120);
 IE_STATIC_ASSERT(offsetof(ie_args_attention, q) == 0);
 IE_STATIC_ASSERT(offsetof(ie_args_attention, k_cache) == 16);
-IE_STATIC_ASSERT(offsetof(ie_args_attention, v_cache) == 24);
-IE_STATIC_ASSERT(offsetof(ie_args_attention, y) == 32);
-IE_STATIC_ASSERT(offsetof(ie_args_attention, yq) == 48);
-IE_STATIC_ASSERT(offsetof(ie_args_attention, parts) == 64);
-IE_STATIC_ASSERT(offsetof(ie_args_attention, head_dim) == 80);
-IE_STATIC_ASSERT(offsetof(ie_args_attention, heads) == 84);
-IE_STATIC_ASSERT(offsetof(ie_args_attention, kv_heads) == 88);
-IE_STATIC_ASSERT(offsetof(ie_args_attention, window) == 92);
-IE_STATIC_ASSERT(offsetof(ie_args_attention, scale) == 96);
+IE_STATIC_ASSERT(offsetof(ie_args_attention, v_cache) == 32);
+IE_STATIC_ASSERT(offsetof(ie_args_attention, y) == 48);
+IE_STATIC_ASSERT(offsetof(ie_args_attention, yq) == 64);
+IE_STATIC_ASSERT(offsetof(ie_args_attention, parts) == 80);
+IE_STATIC_ASSERT(offsetof(ie_args_attention, head_dim) == 96);
+IE_STATIC_ASSERT(offsetof(ie_args_attention, heads) == 100);
+IE_STATIC_ASSERT(offsetof(ie_args_attention, kv_heads) == 104);
+IE_STATIC_ASSERT(offsetof(ie_args_attention, window) == 108);
+IE_STATIC_ASSERT(offsetof(ie_args_attention, scale) == 112);
 
 /* y = act(gate) * up */
 typedef struct {
@@ -327,21 +332,19 @@ IE_STATIC_ASSERT(offsetof(ie_args_route, y) == 16);
 /* y[slot] = W[expert of slot] x */
 typedef struct {
     ie_view x;
-    ie_matrix w;
+    ie_matrices w;
     ie_view route;
     ie_view y;
     int32_t per_slot;
     int32_t k;
-    int32_t expert_bytes;
 } ie_args_experts;
 IE_STATIC_ASSERT(sizeof(ie_args_experts) == 88);
 IE_STATIC_ASSERT(offsetof(ie_args_experts, x) == 0);
 IE_STATIC_ASSERT(offsetof(ie_args_experts, w) == 16);
-IE_STATIC_ASSERT(offsetof(ie_args_experts, route) == 40);
-IE_STATIC_ASSERT(offsetof(ie_args_experts, y) == 56);
-IE_STATIC_ASSERT(offsetof(ie_args_experts, per_slot) == 72);
-IE_STATIC_ASSERT(offsetof(ie_args_experts, k) == 76);
-IE_STATIC_ASSERT(offsetof(ie_args_experts, expert_bytes) == 80);
+IE_STATIC_ASSERT(offsetof(ie_args_experts, route) == 48);
+IE_STATIC_ASSERT(offsetof(ie_args_experts, y) == 64);
+IE_STATIC_ASSERT(offsetof(ie_args_experts, per_slot) == 80);
+IE_STATIC_ASSERT(offsetof(ie_args_experts, k) == 84);
 
 /* y = sum over slot of weight[slot] x[slot] (+ sigmoid(gate) shared) */
 typedef struct {
@@ -404,7 +407,7 @@ static inline int64_t ie_command_bytes(const ie_cmd *c, int64_t rows)
     case IE_OP_RING_GET: { const ie_args_ring_get *a = (const ie_args_ring_get *)c->args; return ie_bytes_rows(rows, a->y.cols); }
     case IE_OP_PICK: { const ie_args_pick *a = (const ie_args_pick *)c->args; return ie_bytes_rows(rows, a->x.cols); }
     case IE_OP_ROUTE: { const ie_args_route *a = (const ie_args_route *)c->args; return ie_bytes_rows(rows, a->x.cols); }
-    case IE_OP_EXPERTS: { const ie_args_experts *a = (const ie_args_experts *)c->args; return ie_bytes_experts(rows, a->route.cols, a->expert_bytes); }
+    case IE_OP_EXPERTS: { const ie_args_experts *a = (const ie_args_experts *)c->args; return ie_bytes_experts(rows, a->route.cols, a->w.stride); }
     case IE_OP_COMBINE: { const ie_args_combine *a = (const ie_args_combine *)c->args; return ie_bytes_rows(rows, a->x.cols); }
     default: return 0;
     }

@@ -17,7 +17,7 @@ import pytest
 from ie.devices.base import Place
 from ie.engine import Engine
 from ie.engine.kv import BLOCK, CHUNK
-from ie.engine.kv import Sequence as KvSequence
+from ie.engine.kv import KvSequence
 from ie.program import State, union
 from ie.settings import DraftOptions, EngineOptions
 from tests.rig import Array
