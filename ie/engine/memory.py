@@ -6,6 +6,7 @@ and the words for one that failed. The sizes of caches and rooms are those of co
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,9 @@ from .kv import BLOCK, CHUNK
 
 STATE_SLOTS, FEW_STATE_SLOTS = 16, 8
 """Copies of recurrent state that a sequence keeps, so that up to 15 (or 7) rejected drafts can be taken back."""
+
+RECURRENT = "delta"
+"""The kind of state that is kept in copies."""
 
 HOST_BYTES = 64 << 20
 """Set aside for Python and its libraries when deciding what fits."""
@@ -54,23 +58,33 @@ class Demand:
     rope_values: Sequence[int] = ()
     n_seqs: int = 1
 
+    @functools.cached_property
+    def _caches(self) -> int:
+        """Bytes of a chunk of all layers' keys and values."""
+        return sum(2 * native.lib()[1].ie_core_kv_chunk_elems(c.heads, c.dim) for c in self.program.caches())
+
+    @functools.cached_property
+    def _rooms(self) -> list[tuple[int, int]]:
+        return [(p.heads, p.dim) for p in self.program.partials()]
+
+    @functools.cached_property
+    def _states(self) -> tuple[int, int]:
+        """Bytes of a sequence's states of one kind and of the other: a slot of the recurrent ones, and all the rest."""
+        slot = sum(4 * s.size // s.shape[0] for s in self.program.states() if s.which == RECURRENT)
+        return slot, sum(4 * s.size for s in self.program.states() if s.which != RECURRENT)
+
     @property
     def recurrent(self) -> bool:
-        return any(s.which == "delta" for s in self.program.states())
+        return self._states[0] > 0
 
     def at(self, n_ctx: int, slots: int = STATE_SLOTS) -> MemoryNeed:
         """At a context of n_ctx tokens a sequence: KV in whole chunks, `slots` copies of recurrent state; rotary tables
         and the room for partial results of attention are counted as work."""
-        lib = native.lib()[1]
-        per_chunk = sum(2 * lib.ie_core_kv_chunk_elems(c.heads, c.dim) for c in self.program.caches())
         chunks = -(-(-(-n_ctx // BLOCK) * self.n_seqs) // CHUNK)
-        parts = sum(partials_bytes(p.heads, p.dim, n_ctx) for p in self.program.partials())
-        work = self.sizes.activations + parts + sum(4 * n * n_ctx for n in self.rope_values)
-        state = 0
-        for s in self.program.states():
-            size = s.size // s.shape[0] * slots if s.which == "delta" else s.size
-            state += 4 * self.n_seqs * size
-        return MemoryNeed(self.sizes.weights, chunks * per_chunk, work, state)
+        work = self.sizes.activations + sum(partials_bytes(heads, dim, n_ctx) for heads, dim in self._rooms)
+        work += sum(4 * n * n_ctx for n in self.rope_values)
+        slot, rest = self._states
+        return MemoryNeed(self.sizes.weights, chunks * self._caches, work, self.n_seqs * (slots * slot + rest))
 
 
 def choose_slots(demand: Demand, free: int, n_ctx: int) -> int:
