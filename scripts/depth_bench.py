@@ -34,7 +34,7 @@ from ie.engine.kv import BLOCK  # noqa: E402
 from ie.errors import IeError  # noqa: E402
 from ie.machine import this_machine  # noqa: E402
 from ie.model.config import ModelConfig  # noqa: E402
-from ie.program.step import Run  # noqa: E402
+from ie.program.step import Phase, Run  # noqa: E402
 from ie.settings import EngineOptions  # noqa: E402
 from scripts.bench import commit  # noqa: E402
 
@@ -59,10 +59,10 @@ def measure(path: str, depth: int, threads: int, rounds: int) -> dict[str, Any]:
             raise IeError(f"{path}: has recurrent layers, whose steps cannot be taken at any position")
         seq = engine.new_sequence()
         engine.forward(seq, [7 + i * 7919 % (engine.n_vocab - 7) for i in range(depth + 1)])
-        handle = engine._handle(1, 1)
+        handle = int(Phase.GENERATED)
 
         def step(position: int) -> float:
-            engine.step_inputs.fill([Run(seq.slot, position, [7])], [0])
+            engine.step_inputs.fill([Run(seq.index, position, [7])], [0], Phase.GENERATED)
             begin = time.perf_counter()
             for _ in range(STEPS):
                 engine.executor.run(handle, engine.step_inputs)
@@ -70,7 +70,7 @@ def measure(path: str, depth: int, threads: int, rounds: int) -> dict[str, Any]:
 
         memory = native.Memory(SAMPLE, "reading", huge=True)
         memory.array[:] = 1
-        lib, pool, start = engine.executor.lib, engine.executor.pool, native.pointer(memory.array, "void *")
+        lib, pool, start = engine.executor.lib, engine.executor.device.pool, native.pointer(memory.array, "void *")
 
         def bandwidth() -> float:
             return memory.nbytes / min(lib.ie_read_seconds(pool, start, memory.nbytes) for _ in range(2))
@@ -80,7 +80,7 @@ def measure(path: str, depth: int, threads: int, rounds: int) -> dict[str, Any]:
 
         def commands(position: int) -> tuple[float, float]:
             """Seconds of attention and of all other commands."""
-            engine.step_inputs.fill([Run(seq.slot, position, [7])], [0])
+            engine.step_inputs.fill([Run(seq.index, position, [7])], [0], Phase.GENERATED)
             runs = [engine.executor.run_timed(handle, engine.step_inputs) for _ in range(TIMED)]
             times = np.median(np.array(runs), axis=0) / 1e9
             return float(times[attends].sum()), float(times[~attends].sum())
@@ -92,7 +92,7 @@ def measure(path: str, depth: int, threads: int, rounds: int) -> dict[str, Any]:
             near, deep = step(NEAR), step(depth)
             little, much = commands(NEAR), commands(depth)
             kept = tables.copy()
-            tables[seq.slot] = kept[seq.slot, depth // BLOCK]
+            tables[seq.index] = kept[seq.index, depth // BLOCK]
             cached = commands(depth)[0]
             tables[:] = kept
             samples.append({"near": near, "deep": deep, "bandwidth": (before + bandwidth()) / 2,

@@ -30,14 +30,19 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from ie import formats, native  # noqa: E402
-from ie.devices import CpuExecutor, diff  # noqa: E402
-from ie.devices.base import Q8Rows  # noqa: E402
+from ie.devices import (  # noqa: E402
+    CpuExecutor,
+    base,
+    diff,
+    weights,
+)
+from ie.devices.base import MODEL, Binding, Job, Q8Rows  # noqa: E402
+from ie.devices.cpu import read_bandwidth as measured_bandwidth  # noqa: E402
 from ie.devices.reference import quantize_q8  # noqa: E402
 from ie.devices.trace import Costs  # noqa: E402
-from ie.engine.engine import measured_bandwidth  # noqa: E402
 from ie.errors import IeError, OptionError  # noqa: E402
 from ie.machine import this_machine  # noqa: E402
-from ie.model.config import RopeConfig  # noqa: E402
+from ie.model.config import RopeConfig, rope_table  # noqa: E402
 from ie.ops import OPS  # noqa: E402
 from ie.ops.table import Arg, Op  # noqa: E402
 from ie.program import Buffer, Cache, Command, Matrix, Partials, Program, RopeTable, State, Table, Vector, View  # noqa: E402
@@ -91,9 +96,8 @@ def unnamed_columns(s: Shape) -> Mapping[tuple[str, str], int]:
 
 def scalars(s: Shape) -> Mapping[str, float]:
     """Scalar arguments by name."""
-    layout = formats.layout_for(formats.format_by_name(s.format))
     return {
-        "per_slot": 0, "k": s.k, "expert_bytes": layout.nbytes(s.m, s.k) if s.k % layout.block == 0 else 0,
+        "per_slot": 0, "k": s.k,
         "head_dim": s.head_dim, "dim": s.head_dim, "heads": s.heads, "value_heads": s.heads, "kv_heads": s.kv_heads,
         "key_heads": s.kv_heads, "window": s.window, "n_rot": s.head_dim, "neox": 1, "width": s.width or s.cols,
         "act": s.act, "cap": 30.0, "eps": 1e-5, "scale": 1 / math.sqrt(s.head_dim), "taps": s.taps, "slots": s.slots,
@@ -135,7 +139,7 @@ class Bench:
 
     def _argument(self, arg: Arg, copy: int) -> Any:
         s = self.shape
-        if arg.kind == "matrix":
+        if arg.kind in ("matrix", "matrices"):
             return self._matrix(f"{arg.name}{copy}")
         if arg.kind == "cache":
             return Cache(copy, arg.name[0], s.kv_heads, s.head_dim)
@@ -160,11 +164,13 @@ class Bench:
         return View.of(Buffer(arg.name, "q8" if q8 else "f32", cols, domain))
 
     def _matrix(self, name: str) -> Matrix:
-        m = self.shape.m * (self.shape.experts if self.op.name == "experts" else 1)
+        s, n = self.shape, self.shape.experts if self.op.name == "experts" else 1
         if self._data is None:
-            self._data = self._rows(self.shape.k, m)
-        self._tensor(name, self.shape.format, (self.shape.k, m), self._data)
-        return Matrix((name,), (m,), self.shape.k, self.layout)
+            self._data = self._rows(s.k, n * s.m)
+        self._tensor(name, s.format, (s.k, n * s.m), self._data)
+        starts = tuple(i * s.m for i in range(n)) if n > 1 else ()
+        kind = s.format, self.layout.activation
+        return Matrix((name,) * n, (s.m,) * n, s.k, *kind, starts, self.op.name == "experts")
 
     def _rows(self, cols: int, rows: int) -> np.ndarray:
         """Rows of random weights in the format; a few different ones, again and again."""
@@ -191,7 +197,8 @@ class Bench:
         names = {a.name for a in self.op.args}
         heads = bool(dims & {"HD", "GD", "H"})
         used = {
-            "format": bool(kinds & {"matrix", "table"}), "m": "matrix" in kinds, "k": "matrix" in kinds,
+            "format": bool(kinds & {"matrix", "matrices", "table"}),
+            "m": bool(kinds & {"matrix", "matrices"}), "k": bool(kinds & {"matrix", "matrices"}),
             "experts": "E" in dims or self.op.name == "experts", "used": "R" in dims,
             "cols": bool(dims & {"N", "C"}) and not heads, "width": "width" in names and self.shape.width > 0,
             "heads": heads, "kv_heads": heads, "head_dim": heads, "depth": "cache" in kinds,
@@ -221,14 +228,16 @@ class Device:
         self.bench, self.rows, self.program = bench, rows, bench.program(copies)
         last = s.depth + rows
         self.step = StepInputs(max(rows, 1), 1, -(-last // 32))
-        self.step.tables[0] = np.arange(self.step.max_blocks)
+        self.step.set_blocks(0, range(self.step.max_blocks))
         self.tokens = np.random.default_rng(2).integers(0, N_TOKENS, rows).tolist()
         self.executor = CpuExecutor(threads, isa)
-        ropes = (RopeConfig(s.head_dim, 10000.0, True),) if bench.op.name == "rope" else ()
+        rope = RopeConfig(s.head_dim, 10000.0, True)
+        ropes = [rope_table(rope, last, None)] if bench.op.name == "rope" else []
         file: Any = SimpleNamespace(tensors=bench.tensors, path="memory")
-        config: Any = SimpleNamespace(ropes=ropes)
-        self.executor.load(file, config, self.program, last, self.step.max_blocks, lambda done, total: None)
-        self.handle = self.executor.bind(rows, rows)
+        shape = base.Shape(last, self.step.max_blocks)
+        job = Job(file, ropes, {MODEL: self.program}, [Binding(MODEL, rows, rows)], shape)
+        self.executor.load(job, lambda done, total: None)
+        self.handle = 0
         self.fill(self.tokens, s.depth, -1)
         self._caches()
         self.inputs = self._inputs()
@@ -304,7 +313,7 @@ def same_bits(bench: Bench, rows: int, threads: int, isa: str) -> bool:
 def own_memory(bench: Bench, rows: int) -> int:
     """Bytes that a layer has of its own and that a command reads: weights, keys and values, state."""
     matrices = [w for w in bench.program(1).weights() if isinstance(w, Matrix)]
-    return sum(w.layout.nbytes(w.m, w.k) for w in matrices) + bench.own_bytes(rows)
+    return sum(weights.nbytes(w, lambda name: bench.layout) for w in matrices) + bench.own_bytes(rows)
 
 
 def copies_for(bench: Bench, rows: int, min_bytes: int) -> int:

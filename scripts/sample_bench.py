@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How long choosing a token takes: microseconds from Python to Python, median of many, for common sets of options.
 
-    python scripts/sample_bench.py [--vocab 152064] [--isa NAME] [--json FILE]
+python scripts/sample_bench.py [--vocab 152064] [--isa NAME] [--json FILE]
 """
 
 from __future__ import annotations

@@ -8,6 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ie.draft.mtp import Mtp, chain_of
+from ie.engine import Engine
+from ie.engine.kv import KvSequence
+from ie.settings import DraftOptions
+
 
 class Scripted:
     """Knows the true continuation `truth` of `prompt`; of up to `depth` drafts the first `right` are right. Wrong ones
@@ -35,3 +40,15 @@ class Scripted:
     def observe(self, drafts: Sequence[int], accepted: int, seconds: float) -> None:
         assert accepted <= len(drafts) <= self.limit and seconds > 0
         self.accepted.append(accepted)
+
+
+def chain(engine: Engine, seq: KvSequence, token: int, n: int) -> list[tuple[int, float]]:
+    """Drafts of the engine's MTP block after `token`: (token, probability) each."""
+    found = chain_of(engine)
+    assert found is not None, "the engine has no MTP block"
+    return found.draft(seq, token, n)
+
+
+def mtp(options: DraftOptions | None) -> Mtp | None:
+    """What `Engine.open` is given to draft with these options; None: not at all."""
+    return None if options is None else Mtp(options)

@@ -63,14 +63,14 @@ def _decoders() -> Iterator[tuple[str, bytes]]:
 
 def _repacking() -> Iterator[tuple[str, bytes]]:
     from ie.devices.repack import repack
-    from tests.rig import pool
+    from tests.rig import guarded
 
     rng = np.random.default_rng(4)
     for layout in formats.LAYOUTS:
         for rows, blocks in ((17, 3), (32, 2)):
             data = rng.integers(0, 256, rows * blocks * layout.size_per_row_block, dtype=np.uint8)
             out = np.zeros(layout.nbytes(rows, blocks * layout.block), np.uint8)
-            repack(pool(2), layout, data, out, rows, blocks * layout.block)
+            repack(guarded(2).pool, layout, data, out, rows, blocks * layout.block)
             yield f"ie_repack {layout.name} {rows}x{blocks}", out.tobytes()
 
 

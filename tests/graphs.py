@@ -98,10 +98,10 @@ class Graph:
 
     def linear(self, x: View, fmt: str, m: int, bias: bool) -> View:
         name = f"w{len(self.tensors)}"
-        layout = formats.layout_for(formats.format_by_name(fmt))
+        activation = formats.activation_of(formats.format_by_name(fmt))
         self.tensor(name, (x.cols, m), fmt, encode(len(self.tensors), name, m, x.cols, fmt, 0.0, x.cols**-0.5))
-        source, y = self.source(x, layout.activation == "q8"), self.buffer(m)
-        w = Matrix((name,), (m,), x.cols, layout)
+        source, y = self.source(x, activation == "q8"), self.buffer(m)
+        w = Matrix((name,), (m,), x.cols, fmt, activation)
         self.emit("matmul", x=source, w=w, y=y, bias=self.vector(m) if bias else None)
         if m % BLOCK == 0:
             self.values.append(y)

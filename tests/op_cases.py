@@ -21,7 +21,7 @@ from ie.ops.table import VIEW_KINDS, Arg, Op
 from ie.program import Buffer, Cache, Matrix, Partials, RopeTable, State, Table, Vector, View
 from ie.program.step import OUTS, ROW, ROWS, SEGS, Run
 from tests import compare, rig
-from tests.rig import BLOCK, Array, Case, CpuRun, MemoryFile, MemoryTensor, Recorder
+from tests.rig import BLOCK, Array, Case, CaseRun, MemoryFile, MemoryTensor, Recorder
 from tiny_models.weights import encode, format_names
 
 MAX_BLOCKS = 20
@@ -152,7 +152,7 @@ class Draw:
 
     def case(self) -> Case:
         args: dict[str, Any] = {}
-        tensors = ("table", "vector", "matrix")  # first: their formats decide which columns there may be
+        tensors = ("table", "vector", "matrix", "matrices")  # first: their formats decide which columns there may be
         for arg in sorted(self.op.args, key=lambda a: tensors.index(a.kind) if a.kind in tensors else 3):
             if arg.kind not in ("i32", "f32"):
                 args[arg.name] = self.argument(arg)
@@ -195,7 +195,7 @@ class Draw:
             args |= dict.fromkeys(both)
 
     def argument(self, arg: Arg) -> Any:
-        if arg.kind == "matrix":
+        if arg.kind in ("matrix", "matrices"):
             return self.matrix(arg)
         if arg.kind == "vector":
             n = self.cols(arg)
@@ -265,13 +265,13 @@ class Draw:
         if not arg.dim:
             return self.expert_matrices(arg)
         m, k = (self.dim(d) for d in arg.dim.split(","))
-        rows = (m,) if m <= 16 or self.coin() else (16 * self.integer(1, (m - 1) // 16),)
+        rows = (m,) if m == 1 or self.coin() else (self.integer(1, m - 1),)
         rows = rows if rows[0] == m else (rows[0], m - rows[0])
         names = tuple(f"{arg.name}{i}" for i in range(len(rows)))
         for name, n in zip(names, rows, strict=True):
             data = encode(self.integer(0, 1 << 30), name, n, k, self.format.name, 0.02, 0.2)
             self.tensor(name, (k, n), self.format, data)
-        return Matrix(names, rows, k, self.layout)
+        return Matrix(names, rows, k, self.format.name, self.layout.activation)
 
     def expert_matrices(self, arg: Arg) -> Matrix:
         """Some rows of each expert's matrix, all of them in one tensor."""
@@ -279,7 +279,8 @@ class Draw:
         data = encode(self.integer(0, 1 << 30), arg.name, self.n_expert * (m + more), k, self.format.name, 0.02, 0.2)
         self.tensor(arg.name, (k, m + more, self.n_expert), self.format, data)
         starts = tuple(e * (m + more) + more // 2 for e in range(self.n_expert))
-        return Matrix((arg.name,) * self.n_expert, (m,) * self.n_expert, k, self.layout, starts)
+        fmt, names, rows = self.format.name, (arg.name,) * self.n_expert, (m,) * self.n_expert
+        return Matrix(names, rows, k, fmt, self.layout.activation, starts, separate=True)
 
     def table(self, arg: Arg) -> Table:
         """The embedding may have any format; its rows decide the columns."""
@@ -298,7 +299,7 @@ class Draw:
             for run in self.runs:
                 for pos in range(run.first + len(run.tokens) if reads else 0):
                     for p in pools:
-                        p[self.tables[run.slot, pos // BLOCK], pos % BLOCK] = self.normal(*shape[2:])
+                        p[self.tables[run.seq, pos // BLOCK], pos % BLOCK] = self.normal(*shape[2:])
             self.caches[0] = pools[0], pools[1]
         return Cache(0, which, self.kv_heads, self.head_dim)
 
@@ -355,7 +356,6 @@ SCALARS: Mapping[str, Callable[[Draw], float]] = {
     "size": lambda d: d.size,
     "per_slot": lambda d: d.per_slot,
     "k": lambda d: d.dim("K"),
-    "expert_bytes": lambda d: d.layout.nbytes(d.dim("M"), d.dim("K")),
     "cap": lambda d: d.choice([30.0, 1.0, 50.0]),
     "eps": lambda d: _f32(d.choice([1e-5, 1e-6, 0.01])),
     "scale": lambda d: _f32(1.3 / math.sqrt(d.head_dim)) if "heads" in d.names else d.choice([1.0, _f32(5.7)]),
@@ -419,7 +419,7 @@ def terms_of(case: Case, arg: Arg, want: Array) -> tuple[Array, float] | None:
     return magnitude(Recorder(case, exact=True), command.args, arg.name)
 
 
-def check_against_reference(case: Case, got: CpuRun) -> None:
+def check_against_reference(case: Case, got: CaseRun) -> None:
     """Every output of a one-command case within its op's tolerance class; caches bit for bit."""
     (command,) = case.program.commands
     op = OPS[command.op]
@@ -431,8 +431,7 @@ def check_against_reference(case: Case, got: CpuRun) -> None:
             continue
         name = f"{op.name}.{arg.name}"
         if isinstance(value, Cache):
-            pool = got.keys(0) if value.which == "k" else got.values(0)
-            _same_bits(pool, ref.cache[0, value.which], name)
+            _same_bits(got.cache(value), ref.cache[0, value.which], name)
             continue
         bound = (
             None if bitwise else terms_of(case, arg, ref.get(value) if isinstance(value, View) else ref.state(value))
@@ -470,7 +469,7 @@ def _check_state(
         return
     kept = want == before
     _same_bits(got[kept], before[kept], name + " elsewhere")
-    seqs = sorted({run.slot for run in case.runs})
+    seqs = sorted({run.seq for run in case.runs})
     assert bound[0].shape == want[seqs].shape
     compare.assert_reduction(got[seqs], want[seqs], *bound, name)
 

@@ -14,18 +14,17 @@ import bisect
 import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ie import native
-from ie.devices.cpu import CpuExecutor
+from ie.devices import CompiledExecutor
 from ie.formats import Layout
 from ie.program import Table
-from ie.program.step import STEP_DTYPE, StepInputs
+from ie.program.step import StepInputs
 from tests import rig
 from tests.compare import Guarded
-from tests.rig import Array, Case, CpuRun
+from tests.rig import Array, Case
 
 Call = Callable[[], None]
 
@@ -87,33 +86,28 @@ class Recording:
         self.names.append(name)
         self._cases.append(b"".join(out + [struct.pack("<4q", *a) for a in addresses]))
 
-    def _program(
-        self, name: str, commands: Array, starts: Array, step: StepInputs, more: Sequence[Array], run: Call
-    ) -> None:
-        memory = [_bytes(commands), _bytes(starts), step.memory, *map(_bytes, more)]
+    def _program(self, name: str, executor: CompiledExecutor, handle: int, step: StepInputs, run: Call) -> None:
+        """A run of a program with all that the executor holds."""
+        bound, device = executor.bound[handle], executor.device
+        starts = np.asarray(bound.program.stage_starts(), np.int32)
+        commands = bound.commands.copy()
+        held = [region for _, region in executor.taken]
+        tables = [executor.at[w][0] for w in bound.program.weights() if isinstance(w, Table)]
+        more = [device.fetch(region, 0, region.nbytes) for region in (*held, *tables)]
+        if isinstance(device, rig.GuardedDevice):
+            more = [region.guard.whole for _, region in device.regions] + more[len(held) :]
         words = [o for o in range(0, commands.size, 8) if o % 256 >= COMMAND_HEAD]
-        pointers = range(STEP_DTYPE.fields["token"][1], STEP_DTYPE.itemsize, 8)  # type: ignore[index]
-        where: Any = [(0, words), (2, pointers)]
-        self._add(name, PROGRAM, memory, where, (commands.size // 256, len(starts) - 1), run)
+        memory = [_bytes(commands), _bytes(starts), step.memory, *map(_bytes, more)]
+        self._add(name, PROGRAM, memory, [(0, words)], (commands.size // 256, len(starts) - 1), run)  # type: ignore[list-item]
 
     def case(self, name: str, case: Case) -> None:
         """A case of the test rig, with its guard bands."""
-        run = CpuRun(case)
-        ready = rig.prepare(case, run.address)
-        tables = [t.raw for t in case.file.tensors.values()]
-        more = [g.whole for g in run.guards.values()] + [ready.weights.whole, *case.ropes, *tables]
-        more += [room.whole for room in ready.rooms.values()]
-        self._program(name, ready.commands, ready.starts, ready.step, more, lambda: ready.run(rig.pool()))
+        made, step = rig.on_cpu(case), case.step()
+        self._program(name, made.executor, 0, step, lambda: made.executor.run(0, step))
 
-    def step(self, name: str, executor: CpuExecutor, handle: int, step: StepInputs, run: Call) -> None:
+    def step(self, name: str, executor: CompiledExecutor, handle: int, step: StepInputs, run: Call) -> None:
         """One step of a model: what the executor holds, before and after `run`, which runs it."""
-        bound = executor.bound[handle]
-        step.set_chunk(executor.kv_chunk)  # as the run will
-        assert executor.arena is not None
-        more = [m.array for m in (*executor._memory.values(), *executor._partials.values())]
-        more += [executor.arena.array, *executor._ropes]
-        more += [executor.gguf.tensors[w.name].data() for w in executor._all.weights() if isinstance(w, Table)]
-        self._program(name, bound.commands, bound.stage_starts, step, more, run)
+        self._program(name, executor, handle, step, run)
 
     def passes(self, name: str, row: Array, largest: float, temp: float) -> None:
         """The sampler's passes over a block of logits (float32)."""
@@ -139,7 +133,7 @@ class Recording:
         source, target = native.pointer(data, "uint8_t *"), native.pointer(out, "uint8_t *")
 
         def call() -> None:
-            assert native.lib()[1].ie_repack(rig.pool(), layout.id, source, target, rows, k) >= 0
+            assert native.lib()[1].ie_repack(rig.guarded().pool, layout.id, source, target, rows, k) >= 0
 
         unused = np.zeros(8, np.uint8)
         self._add(name, REPACK, [data, out, unused, unused.copy()], [], (layout.id, rows, k), call)

@@ -1,30 +1,30 @@
 """Runs hand-made programs on the executors without a model file, with guard bands around everything.
 
-Owns: tensors and files that live in memory, `Case` (a program with its inputs and one step), running it through the C
-walker (`run_cpu`) and through the numpy reference (`run_reference`), and finding stray writes. Each buffer stands in
-memory of its own between sentinels; a byte that the commands have no right to write must be the same afterwards.
+Owns: tensors and files that live in memory, `Case` (a program with its inputs and one step), running it on a compiled
+executor over any device (`CaseRun`), on the guarded processor (`run_cpu`) and through the numpy reference
+(`run_reference`), and finding stray writes. No two items share memory; a byte that the commands have no right to write
+must be the same afterwards.
 Does not own: which cases there are (see `op_cases`) or how close results must be.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from ie import native
-from ie.devices import weights
+from ie.devices import CompiledExecutor, CpuDevice
+from ie.devices.base import MODEL, Binding, Job, Shape
 from ie.devices.cpu import available_isas
 from ie.devices.reference import ReferenceExecutor, quantize_q8
 from ie.engine.kv import CHUNK
 from ie.formats import Format
-from ie.program import Buffer, Cache, Command, Matrix, Partials, Program, RopeTable, State, Table, Vector, View
-from ie.program.pack import pack
-from ie.program.plan import plan_program
+from ie.ops import OPS
+from ie.program import Buffer, Cache, Command, Partials, Program, State, View
 from ie.program.step import OUTS, ROW, ROWS, SEGS, Run, StepInputs
 from tests.compare import Guarded
 
@@ -93,13 +93,14 @@ class Case:
         return {ROWS: self.n_rows, OUTS: len(self.outs), SEGS: len(self.runs), ROW: 1}[domain]
 
     def positions(self) -> list[tuple[int, int, int]]:
-        """(slot, position, token) of each row."""
-        return [(run.slot, run.first + i, t) for run in self.runs for i, t in enumerate(run.tokens)]
+        """(sequence, position, token) of each row."""
+        return [(run.seq, run.first + i, t) for run in self.runs for i, t in enumerate(run.tokens)]
 
     def step(self) -> StepInputs:
         out = StepInputs(max(1, self.n_rows + self.spare), len(self.tables), self.tables.shape[1])
-        out.tables[:] = self.tables
-        out.fill(self.runs, self.outs, self.skip)
+        for seq, blocks in enumerate(self.tables.tolist()):
+            out.set_blocks(seq, blocks)
+        out.fill(self.runs, self.outs, skip=self.skip)
         return out
 
     def single(self, i: int) -> tuple[Case, slice]:
@@ -111,8 +112,8 @@ class Case:
             first = sum(len(run.tokens) for run in self.runs[:i])
             rows, more = slice(first, first + len(self.runs[i].tokens)), {"runs": [self.runs[i]], "outs": []}
         else:
-            slot, pos, token = self.positions()[i]
-            rows, more = slice(i, i + 1), {"runs": [Run(slot, pos, [token])], "outs": []}
+            seq, pos, token = self.positions()[i]
+            rows, more = slice(i, i + 1), {"runs": [Run(seq, pos, [token])], "outs": []}
         domain = ROWS if command.domain == SEGS else command.domain
         inputs = {b: v[rows] if b.domain == domain else v for b, v in self.inputs.items()}
         return replace(self, inputs=inputs, **more), rows  # type: ignore[arg-type]
@@ -167,7 +168,7 @@ def used_bytes(buffer: Buffer) -> int:
     return buffer.cols + 16 * (buffer.cols // BLOCK) if buffer.dtype == "q8" else 4 * buffer.cols
 
 
-# ---- the CPU ----
+# ---- compiled executors ----
 
 
 def row_bytes(buffer: Buffer) -> int:
@@ -177,198 +178,232 @@ def row_bytes(buffer: Buffer) -> int:
     )
 
 
+class GuardedRegion:
+    """Zeroed memory between guard bands."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.guard = Guarded(nbytes, np.uint8, align=256)
+        self.array: Array = self.guard.array
+        self.array.fill(0)
+        self.address, self.nbytes = self.guard.address, nbytes
+
+
+class GuardedDevice(CpuDevice):
+    """The processor, with guard bands around all memory."""
+
+    def __init__(self, threads: int, isa: str = "auto") -> None:
+        super().__init__(threads, isa)
+        self.regions: list[tuple[str, GuardedRegion]] = []
+
+    def alloc(self, nbytes: int, what: str, hint: str = "", huge: bool = False) -> GuardedRegion:
+        self.regions.append((what, GuardedRegion(max(1, nbytes))))
+        return self.regions[-1][1]
+
+    def check(self) -> None:
+        """AssertionError when a byte beside any memory was written."""
+        for what, region in self.regions:
+            region.guard.check(what)
+
+    def reset(self) -> None:
+        """Forget all memory and programs."""
+        self.regions, self._programs, self._kept = [], [], []
+
+
+@functools.cache
+def guarded(threads: int = 1, isa: str = "") -> GuardedDevice:
+    """A device that is kept for the whole test process; one case at a time."""
+    return GuardedDevice(threads, isa or "auto")
+
+
+APART = 1024
+"""Bytes between two items of a case."""
+
+
+def job_of(case: Case) -> Job:
+    """What an executor has to load for a case."""
+    n_blocks = max((len(k) for k, _ in case.caches.values()), default=int(case.tables.max()) + 1)
+    n_ctx = max(PARTIAL_SEGMENTS * native.constant("attn_segment"), BLOCK * case.tables.shape[1])
+    rows, outs = (max(1, n + case.spare) for n in (case.n_rows, len(case.outs)))
+    binding = Binding(MODEL, rows, outs)
+    return Job(case.file, case.ropes, {MODEL: case.program}, [binding], Shape(n_ctx, n_blocks, len(case.tables)))  # type: ignore[arg-type]
+
+
+class CaseRun:
+    """A case on a compiled executor: loaded, its inputs in place, then `run`.
+
+    `memory`: every byte of the executor's regions before the run; buffers hold NaN where no input is.
+    """
+
+    def __init__(self, case: Case, executor: CompiledExecutor) -> None:
+        self.case, self.executor = case, executor
+        executor.load(job_of(case), lambda done, total: None)
+        for b in executor.bound[0].offsets:
+            raw = self.rows(b, self.capacity(b)).copy()
+            if b.dtype == "f32":
+                raw.view(np.float32).fill(np.nan)
+            values = case.inputs.get(b)
+            if values is not None:
+                plain = np.ascontiguousarray(values, np.int32 if b.dtype == "i32" else np.float32)
+                given = Q8.of(*quantize_q8(plain)).raw() if b.dtype == "q8" else plain.view(np.uint8)
+                n = min(len(given), len(raw))
+                raw[:n, : given.shape[1]] = given[:n]
+            executor.put_rows(0, b, raw)
+        whole = case.program.caches()
+        for cache in whole:
+            flat = executor.cache_bytes(cache).copy()
+            chunks = executor.entries(cache, flat)
+            pools = case.caches[cache.layer]["kv".index(cache.which)]
+            chunks[...] = chunked(pools)
+            region, at = executor.at[cache]
+            executor.device.write(region, at, flat)
+        for state, states in case.states.items():
+            region, at = executor.at[state]
+            executor.device.write(region, at, np.ascontiguousarray(states, np.float32).reshape(-1).view(np.uint8))
+        self.before = self.memory()
+
+    def memory(self) -> list[Array]:
+        """All bytes of all regions, in the order in which they were taken."""
+        return [self.executor.device.fetch(region, 0, region.nbytes).copy() for _, region in self.executor.taken]
+
+    def capacity(self, buffer: Buffer) -> int:
+        rows = {OUTS: len(self.case.outs), ROW: 1}.get(buffer.domain, self.case.n_rows)
+        return max(1, rows + self.case.spare) if buffer.domain != ROW else 1
+
+    def rows(self, buffer: Buffer, n: int) -> Array:
+        """uint8 [n, bytes of a row]."""
+        return self.executor.rows(0, buffer, n)
+
+    def run(self, step: StepInputs | None = None) -> CaseRun:
+        """AssertionError when a byte was written that the program has no right to."""
+        step = step or self.case.step()
+        step.check()
+        self.executor.run(0, step)
+        if isinstance(self.executor.device, GuardedDevice):
+            self.executor.device.check()
+        regions = zip(self.executor.taken, self.before, self.memory(), self._writable(), strict=True)
+        for (purpose, _), before, after, allowed in regions:
+            stray = (before != after) & ~allowed
+            assert not stray.any(), f"{purpose}: stray write at byte {np.flatnonzero(stray)[0]}"
+        for p in self.case.program.partials():
+            region, at = self.executor.at[p]
+            counters = native.lib()[1].ie_core_attn_parts_bytes(p.heads, p.dim, 0)
+            zero = self.executor.device.fetch(region, at, counters)
+            assert not zero.any(), "counters must be zero between steps"
+        return self
+
+    def _writable(self) -> list[Array]:
+        """Which bytes of each region the program may write: bool [bytes]."""
+        case, executor = self.case, self.executor
+        masks = {id(region): np.zeros(region.nbytes, np.uint8) for _, region in executor.taken}
+        arena, seqs = masks[id(executor.arena)], sorted({r.seq for r in case.runs})
+        for command in case.program.commands:
+            for arg, view in command.views():
+                if "w" in arg.access:
+                    stride, at = row_bytes(view.buffer), executor.bound[0].offsets[view.buffer]
+                    rows = arena[at:][: case.live(view.buffer.domain) * stride].reshape(-1, stride)
+                    if view.buffer.dtype == "q8":
+                        rows[:, : used_bytes(view.buffer)] = 1
+                    else:
+                        rows[:, 4 * view.offset : 4 * (view.offset + view.cols)] = 1
+            for arg in OPS[command.op].args:
+                item = command.args.get(arg.name)
+                if isinstance(item, Partials):
+                    masks[id(executor.at[item][0])][:] = 1
+                elif isinstance(item, State) and "w" in arg.access:
+                    region, at = executor.at[item]  # which slots of them, the comparison tells
+                    states = masks[id(region)][at:][: 4 * item.size * len(case.tables)]
+                    states.reshape(len(case.tables), -1)[seqs] = 1
+                elif isinstance(item, Cache) and "w" in arg.access:
+                    region, at = executor.at[item]
+                    entries = executor.entries(item, masks[id(region)][at:])
+                    for seq, pos, _ in case.positions():
+                        chunk, block = divmod(case.tables[seq, pos // BLOCK], CHUNK)
+                        entries[chunk, block, pos % BLOCK] = np.array(0x0101, np.uint16).view(np.float16)
+        return [masks[id(region)] != 0 for _, region in executor.taken]
+
+    # ---- results ----
+
+    def floats(self, view: View) -> Array:
+        """float32 [live rows, columns] of an F32 view."""
+        rows = self.rows(view.buffer, self.case.live(view.buffer.domain))
+        return rows.view(np.float32)[:, view.offset : view.offset + view.cols].copy()
+
+    def ids(self, view: View) -> Array:
+        """int32 [live rows, columns] of an I32 view."""
+        rows = self.rows(view.buffer, self.case.live(view.buffer.domain))
+        return rows.view(np.int32)[:, view.offset : view.offset + view.cols].copy()
+
+    def q8(self, view: View) -> Q8:
+        return Q8.read(self.rows(view.buffer, self.case.live(view.buffer.domain)), view.buffer.cols)
+
+    def cache(self, cache: Cache) -> Array:
+        """float16 [blocks, 32, heads, dim]."""
+        entries = self.executor.entries(cache, self.executor.cache_bytes(cache))
+        return entries.reshape(-1, *entries.shape[2:])[: len(self.case.caches[cache.layer][0])].copy()
+
+    def state(self, state: State) -> Array:
+        """float32 [sequences, *shape]."""
+        (region, at), n = self.executor.at[state], len(self.case.tables)
+        raw = self.executor.device.fetch(region, at, 4 * n * state.size)
+        return raw.view(np.float32).reshape(n, *state.shape).copy()
+
+    def kept(self) -> dict[Cache | State, Array]:
+        """Caches and states."""
+        caches: dict[Cache | State, Array] = {c: self.cache(c) for c in self.case.program.caches()}
+        return caches | {s: self.state(s) for s in self.case.states}
+
+    def bits(self) -> dict[str, bytes]:
+        """Every byte that means something, by name: buffers, caches, states."""
+        out = {b.name: self.rows(b, self.capacity(b)).tobytes() for b in self.executor.bound[0].offsets}
+        out |= {f"{c.layer}.{c.which}": self.cache(c).tobytes() for c in self.case.program.caches()}
+        return out | {f"{s.layer}.{s.which}": self.state(s).tobytes() for s in self.case.states}
+
+
 def chunked(pool: Array) -> Array:
     """[blocks, …] as [chunks, CHUNK, …]; blocks that fill up the last chunk are NaN, which nobody may read."""
     spare = np.full((-len(pool) % CHUNK, *pool.shape[1:]), np.nan, pool.dtype)
     return np.concatenate([pool, spare]).reshape(-1, CHUNK, *pool.shape[1:])
 
 
-class CpuRun:
-    """Memory of a case as the C walker sees it: a buffer is uint8 [capacity, row bytes], a cache its pool."""
-
-    def __init__(self, case: Case) -> None:
-        self.case = case
-        self.guards: dict[Any, Guarded] = {}
-        for b in case.program.buffers:
-            guard = Guarded((case.live(b.domain) + case.spare, row_bytes(b)), np.uint8)
-            if b.dtype == "f32":
-                guard.array.view(np.float32).fill(np.nan)
-            values = case.inputs.get(b)
-            if values is not None:
-                plain = np.ascontiguousarray(values, np.int32 if b.dtype == "i32" else np.float32)
-                raw = Q8.of(*quantize_q8(plain)).raw() if b.dtype == "q8" else plain.view(np.uint8)
-                n = min(len(raw), len(guard.array))
-                guard.array[:n, : raw.shape[1]] = raw[:n]
-            self.guards[b] = guard
-        for layer, (k, v) in case.caches.items():
-            self.guards[layer, "k"] = Guarded.copy_of(np.ascontiguousarray(chunked(k).transpose(0, 3, 1, 4, 2)))
-            self.guards[layer, "v"] = Guarded.copy_of(np.ascontiguousarray(chunked(v).transpose(0, 3, 1, 2, 4)))
-        for state, values in case.states.items():
-            self.guards[state] = Guarded.copy_of(values)
-
-    def address(self, key: Any) -> int:
-        return self.guards[key].address
-
-    def floats(self, view: View) -> Array:
-        """float32 [live rows, columns] of an F32 view."""
-        rows = self.guards[view.buffer].array[: self.case.live(view.buffer.domain)]
-        return rows.view(np.float32)[:, view.offset : view.offset + view.cols].copy()
-
-    def ids(self, view: View) -> Array:
-        """int32 [live rows, columns] of an I32 view."""
-        rows = self.guards[view.buffer].array[: self.case.live(view.buffer.domain)]
-        return rows.view(np.int32)[:, view.offset : view.offset + view.cols].copy()
-
-    def q8(self, view: View) -> Q8:
-        return Q8.read(self.guards[view.buffer].array[: self.case.live(view.buffer.domain)], view.buffer.cols)
-
-    def keys(self, layer: int) -> Array:
-        """float16 [blocks, 32, heads, dim]."""
-        return self._whole(self.guards[layer, "k"].array.transpose(0, 2, 4, 1, 3), layer)
-
-    def values(self, layer: int) -> Array:
-        return self._whole(self.guards[layer, "v"].array.transpose(0, 2, 3, 1, 4), layer)
-
-    def _whole(self, chunks: Array, layer: int) -> Array:
-        return chunks.reshape(-1, *chunks.shape[2:])[: len(self.case.caches[layer][0])]
-
-    def state(self, state: State) -> Array:
-        return self.guards[state].array
-
-    def bits(self) -> dict[str, bytes]:
-        """Every byte of memory, by name."""
-        return {str(getattr(k, "name", k)): g.array.tobytes() for k, g in self.guards.items()}
-
-
-def _writable(case: Case, run: CpuRun, key: Any) -> Array:
-    """Which elements of a buffer (bytes), cache or state (values) the program may write."""
-    mask = np.zeros(run.guards[key].array.shape, bool)
-    if isinstance(key, State):
-        mask[[r.slot for r in case.runs]] = True  # which slots of them, the comparison tells
-    for command in case.program.commands:
-        for arg, view in command.views():
-            if view.buffer == key and "w" in arg.access:
-                rows = slice(0, case.live(view.buffer.domain))
-                if view.buffer.dtype == "q8":
-                    mask[rows, : used_bytes(view.buffer)] = True
-                else:
-                    mask[rows, 4 * view.offset : 4 * (view.offset + view.cols)] = True
-        if isinstance(key, tuple) and command.op == "rope" and command.args["k_cache"].layer == key[0]:
-            for slot, pos, _ in case.positions():
-                chunk, block = divmod(case.tables[slot, pos // BLOCK], CHUNK)
-                if key[1] == "k":
-                    mask[chunk, :, block, :, pos % BLOCK] = True
-                else:
-                    mask[chunk, :, block, pos % BLOCK] = True
-    return mask
+def on_cpu(case: Case, threads: int = 1, isa: str = "") -> CaseRun:
+    """The case, ready to run, on the guarded device; everything of an earlier one there is gone."""
+    device = guarded(threads, isa)
+    device.reset()
+    return CaseRun(case, CompiledExecutor(device, APART))
 
 
 def run_cpu(
-    case: Case, threads: int = 1, isa: str = "", flags: int | None = None, step: StepInputs | None = None
-) -> CpuRun:
-    """Run through ie_run; AssertionError when a byte was written that the program has no right to.
+    case: Case, threads: int = 1, isa: str = "", skippable: bool = False, step: StepInputs | None = None
+) -> CaseRun:
+    """Run on the guarded device; AssertionError when a byte was written that the program has no right to.
 
-    flags: in place of those of every command. step: in place of the case's own.
+    skippable: every command is. step: in place of the case's own.
     """
-    run = CpuRun(case)
-    before = {k: g.array.copy() for k, g in run.guards.items()}
-    prepare(case, run.address, flags, step).run(pool(threads, isa))
-    for key, guard in run.guards.items():
-        name = getattr(key, "name", str(key))
-        guard.check(name)
-        same = before[key].view(f"u{before[key].itemsize}") == guard.array.view(f"u{guard.array.itemsize}")
-        stray = ~same & ~_writable(case, run, key)
-        assert not stray.any(), f"{name}: stray write at {np.argwhere(stray)[0].tolist()}"
+    if skippable:
+        program = case.program
+        commands = tuple(replace(c, skippable=True) for c in program.commands)
+        case = replace(case, program=replace(program, commands=commands))
+    run = on_cpu(case, threads, isa).run(step)
+    run.executor.device.reset()  # type: ignore[attr-defined]
     return run
 
 
 def run_in_arena(case: Case, threads: int, isa: str = "") -> dict[str, bytes]:
-    """Run with all buffers in one planned arena, as the executors do; the rows of each output, by name."""
-    sizes = {b: row_bytes(b) * max(1, case.live(b.domain) + case.spare) for b in case.program.buffers}
-    offsets, size = plan_program(case.program, sizes.__getitem__)
-    arena = Guarded(size, np.uint8, align=256)
-    arena.array.view(np.float32).fill(np.nan)
-    prepare(case, lambda key: arena.address + offsets[key]).run(pool(threads, isa))
-    arena.check("arena")
+    """Run with all buffers in one planned arena, as outside tests; the rows of each output, by name."""
+    device = GuardedDevice(threads, isa or "auto")
+    executor = CompiledExecutor(device)
+    executor.load(job_of(case), lambda done, total: None)
+    executor.arena.array.view(np.float32).fill(np.nan)  # type: ignore[attr-defined]
+    for buffer, values in case.inputs.items():
+        raw = executor.rows(0, buffer, len(values))
+        raw.view(np.float32)[:, : buffer.cols] = values
+    executor.run(0, case.step())
+    device.check()
     out = {}
     for name, view in case.program.outputs.items():
-        at, n = offsets[view.buffer], case.live(view.buffer.domain)
-        rows = arena.array[at : at + n * row_bytes(view.buffer)].view(np.float32).reshape(n, -1)
-        out[name] = rows[:, view.offset : view.offset + view.cols].tobytes()
+        out[name] = executor.read(0, view, case.live(view.buffer.domain)).tobytes()
+    executor.close()
     return out
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """What one ie_run takes: packed commands, stage starts, step, and the weights between guard bands."""
-
-    commands: Array
-    starts: Array
-    step: StepInputs
-    weights: Guarded
-    rooms: Mapping[Partials, Guarded]  # for partial results of attention
-
-    def run(self, pool: Any) -> None:
-        """AssertionError when the program is refused, or a weight was written."""
-        ffi, lib = native.lib()
-        struct = ffi.new("ie_program *")
-        struct.cmds, struct.stage_start = self.commands.ctypes.data, self.starts.ctypes.data
-        struct.n_cmds, struct.n_stages = self.commands.size // 256, len(self.starts) - 1
-        held = self.weights.array.copy()
-        assert lib.ie_run(pool, struct, self.step.address) == 0
-        self.weights.check("weights")
-        for partials, room in self.rooms.items():
-            room.check("partial results")
-            counters = lib.ie_core_attn_parts_bytes(partials.heads, partials.dim, 0)
-            assert not room.array[:counters].any(), "counters must be zero between steps"
-        assert np.array_equal(held, self.weights.array), "weights were written"
-
-
-def prepare(
-    case: Case, address: Callable[[Any], int], flags: int | None = None, step: StepInputs | None = None
-) -> Prepared:
-    """A case with its buffers, caches and states at the addresses given, ready to run."""
-    lib, used = native.lib()[1], case.program.weights()
-    block = Guarded(max(1, weights.place(used).total), np.uint8, align=256)
-    block.array.fill(0)
-    offsets = weights.load(case.file, used, block.array, pool(), lambda done, total: None)  # type: ignore[arg-type]
-    rooms = {
-        p: Guarded(lib.ie_core_attn_parts_bytes(p.heads, p.dim, PARTIAL_SEGMENTS), np.uint8, align=64)
-        for p in case.program.partials()
-    }
-    for room in rooms.values():
-        room.array.fill(0)
-
-    def resolve(value: Any) -> tuple[Any, ...]:
-        match value:
-            case View(buffer, offset, cols):
-                return address(buffer) + 4 * offset, row_bytes(buffer), cols
-            case Matrix(_, _, k, layout):
-                return block.address + offsets[value], layout.id, layout.size, k // layout.block, layout.rows
-            case Vector():
-                return (block.address + offsets[value],)
-            case Table(name, cols):
-                t = case.file.tensors[name]
-                return t.raw.ctypes.data, t.format.id, t.format.row_bytes(cols)
-            case RopeTable(index):
-                return (case.ropes[index].ctypes.data,)
-            case Cache(layer, which):
-                return (address((layer, which)),)
-            case State():
-                return (address(value),)
-            case Partials():
-                return rooms[value].address, PARTIAL_SEGMENTS, 0
-        raise AssertionError(f"no address for {value!r}")
-
-    commands = np.frombuffer(pack(case.program, resolve), np.uint8).copy()
-    if flags is not None:
-        commands.reshape(-1, 256)[:, 8:12].view("<u4")[:] = flags
-    step = step or case.step()
-    step.check()
-    shapes = {k.shape[2:] for k, _ in case.caches.values()}
-    assert len(shapes) <= 1, "one step has one distance between chunks"
-    step.set_chunk(sum(2 * native.lib()[1].ie_core_kv_chunk_elems(*shape) // 1024 for shape in shapes))
-    return Prepared(commands, np.asarray(case.program.stage_starts(), np.int32), step, block, rooms)
 
 
 # ---- the reference ----
@@ -380,11 +415,8 @@ class Recorder(ReferenceExecutor):
     def __init__(self, case: Case, exact: bool = False, mode: str = "q8") -> None:
         super().__init__(mode)
         self.dtype = np.float64 if exact or mode == "float64" else np.float32
-        nothing: Any = SimpleNamespace(ropes=())
-        self.load(case.file, nothing, case.program, 1, 1, lambda done, total: None)  # type: ignore[arg-type]
+        self.load(job_of(case), lambda done, total: None)
         self.cache = {(i, w): x.copy() for i, kv in case.caches.items() for w, x in zip("kv", kv, strict=True)}
-        n_blocks = max((len(k) for k, _ in case.caches.values()), default=1 << 20)
-        self.limits = self.limits._replace(seqs=len(case.tables), n_ctx=1 << 20, n_blocks=n_blocks, slots=0)
         self.states = {state: values.astype(self.dtype) for state, values in case.states.items()}
         self.ropes = [r.astype(self.dtype) for r in case.ropes]
         self.step, self.command = case.step(), case.program.commands[0]

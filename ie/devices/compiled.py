@@ -18,7 +18,7 @@ from .. import native
 from ..errors import DeviceError
 from ..ops import OPS
 from ..ops.table import COMMAND_BYTES
-from ..program import Buffer, Cache, Matrix, Partials, Program, RopeTable, State, Table, Vector, View, union
+from ..program import Buffer, Cache, Matrix, Partials, Program, RopeTable, State, Table, View, union
 from ..program.pack import pack
 from ..program.plan import plan_program
 from ..program.step import OUTS, ROW, Limits, StepInputs
@@ -59,7 +59,8 @@ class CompiledExecutor:
         self.bound: list[Bound] = []
         self.at: dict[Any, tuple[Region, int]] = {}
         """Where each weight, cache, state, rope table and room for partial results begins: region and byte."""
-        self._taken: list[tuple[str, Region]] = []  # purpose, memory
+        self.taken: list[tuple[str, Region]] = []
+        """All memory of its own, with its purpose."""
         self._views: dict[tuple[int, Buffer, int, int], np.ndarray] = {}  # what `read` made before
         self._planned: tuple[list[Program], list[Binding], list[tuple[dict[Buffer, int], int]]] = ([], [], [])
 
@@ -117,14 +118,17 @@ class CompiledExecutor:
         plans = self._plans(job.programs, job.bindings)
         self.arena = self._alloc("activations", max(n for _, n in plans), "activations", "a smaller --chunk needs less")
         for binding, (offsets, _), limits in zip(job.bindings, plans, job.limits(), strict=True):
-            program = job.programs[binding.program]
-            commands = np.frombuffer(pack(program, partial(self._resolve, offsets)), np.uint8)
-            handle = device.load(commands, np.asarray(program.stage_starts(), np.int32), limits)
-            self.bound.append(Bound(program, offsets, commands, limits, handle))
+            self.bound.append(self.bind(job.programs[binding.program], offsets, limits))
+
+    def bind(self, program: Program, offsets: dict[Buffer, int], limits: Limits) -> Bound:
+        """Pack a program with the addresses that everything has, and give it to the device."""
+        commands = np.frombuffer(pack(program, partial(self._resolve, offsets)), np.uint8)
+        handle = self.device.load(commands, np.asarray(program.stage_starts(), np.int32), limits)
+        return Bound(program, offsets, commands, limits, handle)
 
     def _alloc(self, purpose: str, nbytes: int, what: str, hint: str = "", huge: bool = False) -> Region:
         region = self.device.alloc(nbytes, what, hint, huge)
-        self._taken.append((purpose, region))
+        self.taken.append((purpose, region))
         return region
 
     def _make_ropes(self, tables: Sequence[np.ndarray]) -> None:
@@ -303,12 +307,12 @@ class CompiledExecutor:
 
     def memory(self) -> dict[str, int]:
         out: dict[str, int] = {}
-        for purpose, region in self._taken:
+        for purpose, region in self.taken:
             out[purpose] = out.get(purpose, 0) + region.nbytes
         return out
 
     def close(self) -> None:
-        self._views, self.at, self._taken, self.bound = {}, {}, [], []
+        self._views, self.at, self.taken, self.bound = {}, {}, [], []
         self.device.close()
 
 

@@ -28,15 +28,15 @@ NO_THREADS = "cannot start {} threads; ask for fewer with -t, or raise what limi
 class Mapped:
     """Memory that somebody else owns, as a region; kept alive by it."""
 
-    data: np.ndarray
+    array: np.ndarray
 
     @property
     def address(self) -> int:
-        return int(self.data.ctypes.data)
+        return int(self.array.ctypes.data)
 
     @property
     def nbytes(self) -> int:
-        return int(self.data.nbytes)
+        return int(self.array.nbytes)
 
 
 class CpuDevice:
@@ -68,9 +68,10 @@ class CpuDevice:
     def layout(self, format_name: str) -> Layout:
         return layout_for(format_by_name(format_name))
 
-    def alloc(self, nbytes: int, what: str, hint: str = "", huge: bool = False) -> native.Memory:
-        self._memory.append(native.Memory(nbytes, what, hint or native.LESS_CONTEXT, huge))
-        return self._memory[-1]
+    def alloc(self, nbytes: int, what: str, hint: str = "", huge: bool = False) -> Region:
+        memory = native.Memory(nbytes, what, hint or native.LESS_CONTEXT, huge)
+        self._memory.append(memory)
+        return memory
 
     def resident(self, data: np.ndarray, what: str) -> Mapped:
         return Mapped(data)
@@ -79,8 +80,7 @@ class CpuDevice:
         self.fetch(region, at, data.size)[:] = data
 
     def fetch(self, region: Region, at: int, nbytes: int) -> np.ndarray:
-        whole = region.array if isinstance(region, native.Memory) else region.data  # type: ignore[attr-defined]
-        return whole[at : at + nbytes]
+        return region.array[at : at + nbytes]  # type: ignore[attr-defined, no-any-return]
 
     def repack(self, layout: Layout, data: np.ndarray, region: Region, at: int, rows: int, k: int) -> bool:
         return repack(self.pool, layout, data, self.fetch(region, at, layout.nbytes(rows, k)), rows, k)

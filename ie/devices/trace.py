@@ -23,7 +23,8 @@ from .base import MODEL, Executor, Job, Progress
 from .wrap import WrappedExecutor
 
 COLUMNS = ("step", "phase", "rows", "command", "op", "layer", "groups", "bytes", "flops", "microseconds")
-"""phase: prefill, decode (generated tokens, and drafts to verify) or draft; rows: of the command's domain; layer: -1 outside the layers; groups: independent tiles; bytes that must move.
+"""phase: prefill, decode (generated tokens, and drafts to verify) or draft; rows: of the command's domain; layer: -1
+outside the layers; groups: independent tiles; bytes that must move.
 When a chain of drafts ends early, the commands behind its end are listed with the rest, and take next to no time."""
 
 PHASES = {Phase.PROMPT: "prefill", Phase.GENERATED: "decode"}

@@ -15,7 +15,8 @@ from .base import Binding, Data, Executor, Item, Job, Place, Progress, Sizes
 
 
 class WrappedExecutor:
-    """Passes every call on to `inner`, which it owns. bound[handle]: the program that a handle runs, names[handle]: its name."""
+    """Passes every call on to `inner`, which it owns. bound[handle], names[handle]: the program that a handle runs, and
+    its name."""
 
     def __init__(self, inner: Executor) -> None:
         self.inner = inner

@@ -22,8 +22,8 @@ CHAIN = "mtp"
 
 
 class Mtp:
-    """The MTP block as a `DraftModel`, in the model's own file or the one that the options name. Nothing is drafted for a
-    model without one."""
+    """The MTP block as a `DraftModel`, in the model's own file or the one that the options name. Without such a block
+    nothing is drafted."""
 
     def __init__(self, options: DraftOptions | None = None) -> None:
         self.options = options or DraftOptions()

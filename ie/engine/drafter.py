@@ -1,8 +1,8 @@
 """The interface of drafters, and the count of what drafting did.
 
-Owns: `Drafter`, which the generation loop asks for tokens that may come next, `DraftModel`, which the engine asks what a
-drafter with weights of its own needs of it, and `DraftStats`. What is proposed never changes the output, only its
-speed. Does not own any drafter (`draft`).
+Owns: `Drafter`, which the generation loop asks for tokens that may come next, `DraftModel`, which the engine asks
+what a drafter with weights of its own needs of it, and `DraftStats`. What is proposed never changes the output, only
+its speed. Does not own any drafter (`draft`).
 """
 
 from __future__ import annotations

@@ -19,11 +19,11 @@ from ..errors import IeError
 from ..gguf import GgufFile
 from ..machine import this_machine
 from ..program import Program
-from ..program.step import Phase
+from ..program.step import Phase, StepInputs
 from ..settings import EngineOptions, resolve_threads
 from . import opening
 from .drafter import DraftModel
-from .kv import KvSequence
+from .kv import BlockPool, KvSequence
 from .opening import DECODE_ROWS, Edit
 from .steps import Part, Steps, token_ids
 
@@ -113,6 +113,16 @@ class Engine:
             self.draft_model.close()
 
     @property
+    def pool(self) -> BlockPool:
+        """Which blocks of the KV cache are free."""
+        return self.steps.pool
+
+    @property
+    def step_inputs(self) -> StepInputs:
+        """Those of the last step."""
+        return self.steps.inputs
+
+    @property
     def program(self) -> Program:
         """The model's own."""
         return self.programs[MODEL]
@@ -147,7 +157,11 @@ class Engine:
                 part.sequence.truncate(start)
             raise
         stats = self.stats
-        stats.seconds, stats.steps, stats.rows = stats.seconds + time.monotonic() - begin, self.steps.count, self.steps.rows
+        stats.seconds, stats.steps, stats.rows = (
+            stats.seconds + time.monotonic() - begin,
+            self.steps.count,
+            self.steps.rows,
+        )
         return logits
 
     def _ready(self, parts: Sequence[Part], phase: Phase) -> list[Part]:

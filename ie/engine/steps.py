@@ -68,7 +68,7 @@ class Steps:
                 raise IeError("a step needs at least one token of each sequence")
         rows, most = sum(len(part.tokens) for part in parts), self.opened.bindings[phase].rows
         if not 0 < rows <= most or len({id(part.sequence) for part in parts}) != len(parts):
-            raise IeError(f"{rows} tokens of {len(parts)} sequences in a step, expected 1 to {most}, each sequence once")
+            raise IeError(f"{rows} tokens of {len(parts)} sequences in a step, expected 1 to {most} of different ones")
 
     def settle(self, seq: KvSequence) -> None:
         """Feed again what a sequence holds and its caches do not: each token in its own phase."""

@@ -74,8 +74,8 @@ class Arg:
 class CountFn:
     """A counting function of ie_core.h and the names of its arguments.
 
-    Names are argument names (scalars), `NAME.cols` of a view, `NAME.blocks|tile|lanes` (`|stride`) of a matrix (of matrices), or `rows`:
-    the live rows of the command's domain.
+    Names are argument names (scalars), `NAME.cols` of a view, `NAME.blocks|tile|lanes` of a matrix, `NAME.stride` of
+    matrices, or `rows`: the live rows of the command's domain.
     """
 
     fn: str

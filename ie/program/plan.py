@@ -70,9 +70,7 @@ def check(spans: Sequence[Span], offsets: Sequence[int], arena: int) -> int:
     return int(library.ie_core_plan_check(len(spans), *(native.pointer(c, "int64_t *") for c in columns), arena))
 
 
-def plan_program(
-    program: Program, size_of: Callable[[Buffer], int], apart: int = 0
-) -> tuple[dict[Buffer, int], int]:
+def plan_program(program: Program, size_of: Callable[[Buffer], int], apart: int = 0) -> tuple[dict[Buffer, int], int]:
     """Offsets of all buffers of a program and the arena's size; the check has accepted them.
 
     apart > 0: no two buffers share memory, and so many bytes lie between them (for tests)."""

@@ -143,9 +143,7 @@ class StepInputs:
             self.tables[seq, n:held] = -1
         self._entries[seq] = n
 
-    def fill(
-        self, runs: Sequence[Run], outs: Sequence[int], phase: Phase = Phase.PROMPT, skip: bool = False
-    ) -> None:
+    def fill(self, runs: Sequence[Run], outs: Sequence[int], phase: Phase = Phase.PROMPT, skip: bool = False) -> None:
         """Describe one step: runs in row order; `outs` row indices."""
         if sum(len(run.tokens) for run in runs) > self.rows or len(runs) > self.seqs or len(outs) > self.rows:
             raise ValueError(f"a step has room for {self.rows} rows of {self.seqs} sequences")

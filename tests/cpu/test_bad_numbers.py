@@ -18,21 +18,22 @@ import pytest
 
 from ie import native
 from ie.devices import CpuExecutor, ReferenceExecutor, diff
+from ie.draft.mtp import Mtp
 from ie.engine import Engine
 from ie.errors import IeError, ModelError
 from ie.formats import FORMATS, LAYOUTS, dequantize, format_by_name
 from ie.formats.table import ROWS_LAYOUT
-from ie.settings import DraftOptions, EngineOptions
+from ie.settings import EngineOptions
 from tests.fuzz.case import FORMAT_NAMES, POISONS
 from tests.fuzz.model import HALVES, PLAIN, poison, write
-from tests.rig import pool
+from tests.rig import guarded
 
 BAD = ("nan", "inf", "-inf")
 
 
 def verdict(path: Path, executor: Any, **options: Any) -> str | None:
     try:
-        Engine.open(str(path), EngineOptions(threads=1, n_ctx=32, **options), executor=executor).close()
+        Engine.open(str(path), EngineOptions(threads=1, n_ctx=32), executor=executor, **options).close()
     except IeError as error:
         return str(error)
     return None
@@ -75,7 +76,7 @@ def repacked(fmt: str, data: np.ndarray, k: int) -> int:
     layout = next((x.id for x in LAYOUTS if x.format_name == fmt), ROWS_LAYOUT + format_by_name(fmt).id)
     out = np.zeros(4 * data.size + (1 << 16), np.uint8)
     pointers = native.pointer(data, "uint8_t *"), native.pointer(out, "uint8_t *")
-    return int(native.lib()[1].ie_repack(pool(2), layout, *pointers, len(data), k))
+    return int(native.lib()[1].ie_repack(guarded(2).pool, layout, *pointers, len(data), k))
 
 
 @pytest.mark.parametrize(("fmt", "at"), list(fields()))
@@ -120,8 +121,8 @@ def test_a_damaged_mtp_block_is_refused_when_it_is_used(tmp_path: Path) -> None:
     for index in (3, 16, 17, 26, 27):
         path = write(case(**hybrid, poison="nan", poison_tensor=index), tmp_path)
         plain = verdict(path, CpuExecutor(1))
-        drafts = verdict(path, CpuExecutor(1), draft=DraftOptions())
-        assert verdict(path, ReferenceExecutor(), draft=DraftOptions()) == drafts
+        drafts = verdict(path, CpuExecutor(1), draft=Mtp())
+        assert verdict(path, ReferenceExecutor(), draft=Mtp()) == drafts
         assert plain is None or plain == drafts
         if plain is None and drafts is not None:
             found.add(drafts.split("tensor ")[1].split(" ")[0])

@@ -14,14 +14,17 @@ import numpy as np
 import pytest
 
 from ie.devices import CpuExecutor, ReferenceExecutor, diff
-from ie.devices.base import Data, Item, Q8Rows
+from ie.devices.base import MODEL, Data, Item, Job, Progress, Q8Rows
 from ie.devices.trace import COLUMNS, TraceExecutor
+from ie.draft.mtp import Mtp
 from ie.engine import Engine
 from ie.errors import OptionError
+from ie.formats import format_by_name, layout_for
 from ie.ops import OPS
-from ie.program import Command, Program, State, View, narrow
-from ie.program.step import StepInputs
+from ie.program import Command, State, View, narrow
+from ie.program.step import Phase, StepInputs
 from ie.settings import DraftOptions, EngineOptions
+from tests.drafters import chain
 from tests.rig import ISAS
 from tests.variants import NAMES, make, tokens
 
@@ -94,13 +97,15 @@ def test_drafting_agrees(models: Models, pair: str) -> None:
     """The chain that drafts: commands on single rows, one of which writes the step inputs."""
     executor = diff.make_pair(pair, 2, "auto")
     drafts = []
-    options = EngineOptions(chunk=CHUNK, n_ctx=64, draft=DraftOptions(p_min=0.0))
+    options = EngineOptions(chunk=CHUNK, n_ctx=64)
     for runs in (executor, CpuExecutor(1)):
-        with Engine.open(models.path("qwen35", n_mtp=1), options, executor=runs) as engine:
+        with Engine.open(
+            models.path("qwen35", n_mtp=1), options, executor=runs, draft=Mtp(DraftOptions(p_min=0.0))
+        ) as engine:
             seq = engine.new_sequence()
             engine.forward(seq, tokens(PROMPT))
             before = executor.commands
-            drafts.append([token for token, _ in engine.draft(seq, 7, 3)])
+            drafts.append([token for token, _ in chain(engine, seq, 7, 3)])
             assert runs is not executor or executor.commands > before + len(drafts[0])
     assert len(drafts[0]) == 3 and drafts[0] == drafts[1]
 
@@ -112,15 +117,17 @@ def test_a_wrong_draft_is_found(models: Models) -> None:
         def run_command(self, handle: int, step: StepInputs, index: int) -> None:
             super().run_command(handle, step, index)
             if self.bound[handle].program.commands[index].op == "pick":
-                step.header["skip"] = 1
+                step.skip = 1
 
     executor = diff.DiffExecutor(CpuExecutor(1), Wrong(1), ("cpu", "wrong"))
-    options = EngineOptions(chunk=CHUNK, n_ctx=64, draft=DraftOptions(p_min=0.0))
-    with Engine.open(models.path("qwen35", n_mtp=1), options, executor=executor) as engine:
+    options = EngineOptions(chunk=CHUNK, n_ctx=64)
+    with Engine.open(
+        models.path("qwen35", n_mtp=1), options, executor=executor, draft=Mtp(DraftOptions(p_min=0.0))
+    ) as engine:
         seq = engine.new_sequence()
         engine.forward(seq, tokens(PROMPT))
         with pytest.raises(diff.Disagreement) as caught:
-            engine.draft(seq, 7, 3)
+            chain(engine, seq, 7, 3)
     found = caught.value.difference
     assert (found.op, found.output, found.index) == ("pick", "skip", (0,)) and "step inputs" in str(caught.value)
 
@@ -203,9 +210,9 @@ def wrong(kind: str, fault: Fault) -> Any:
     base: Any = CpuExecutor if kind == "cpu" else ReferenceExecutor
 
     class Wrong(base):  # type: ignore[misc]
-        def load(self, gguf: Any, config: Any, program: Program, *args: Any, **more: Any) -> None:
-            self.commands = program.commands
-            super().load(gguf, config, program, *args, **more)
+        def load(self, job: Job, progress: Progress) -> None:
+            self.commands = job.programs[MODEL].commands
+            super().load(job, progress)
 
         def run_command(self, handle: int, step: StepInputs, index: int) -> None:
             super().run_command(handle, step, index)
@@ -351,7 +358,7 @@ def test_what_is_poked_is_peeked(models: Models, arch: str) -> None:
     for executor in (CpuExecutor(1), ReferenceExecutor("q8")):
         with Engine.open(models.path(arch), EngineOptions(chunk=CHUNK, n_ctx=64), executor=executor) as engine:
             engine.forward(engine.new_sequence(), tokens(CHUNK))
-            step, handle = engine.step_inputs, engine._handle(CHUNK, 1)
+            step, handle = engine.step_inputs, int(Phase.PROMPT)
             for command in engine.program.commands:
                 for _, item in diff.items(command, "w"):
                     place = diff.place_of(step, command, item, "w")
@@ -414,7 +421,7 @@ def test_stopping_after_each_command(models: Models, kind: str) -> None:
         ) as cut:
             logits = cut.forward(cut.new_sequence(), ids)
             assert logits.shape == (1, 0) or "logits" in cut.program.outputs
-            command, handle = cut.program.commands[-1], cut._handle(9, 1)
+            command, handle = cut.program.commands[-1], int(Phase.PROMPT)
             got = [
                 (a.name, executor.peek(handle, i, diff.place_of(cut.step_inputs, command, i, "w")))
                 for a, i in diff.items(command, "w")
@@ -422,8 +429,9 @@ def test_stopping_after_each_command(models: Models, kind: str) -> None:
             weights.append(executor.memory()["weights"])
         other: Any = CpuExecutor(1) if kind == "cpu" else ReferenceExecutor()
         with Engine.open(path, EngineOptions(n_ctx=64), executor=other) as whole:
-            handle, seq = whole._handle(9, 1), whole.new_sequence()
+            handle, seq = int(Phase.PROMPT), whole.new_sequence()
             seq.extend(ids)
+            whole.step_inputs.set_blocks(seq.index, seq.blocks)
             whole.step_inputs.fill([diff_run(seq, ids)], [8])
             for i in range(index + 1):
                 other.run_command(handle, whole.step_inputs, i)
@@ -440,7 +448,7 @@ def test_stopping_after_each_command(models: Models, kind: str) -> None:
 def diff_run(seq: Any, ids: list[int]) -> Any:
     from ie.program.step import Run
 
-    return Run(seq.slot, 0, ids, seq.state, seq.keep(len(ids)))
+    return Run(seq.index, 0, ids, seq.state, seq.keep(len(ids)))
 
 
 def test_names_of_commands(models: Models) -> None:
@@ -480,14 +488,16 @@ def test_a_timed_step_computes_the_same(models: Models, threads: int) -> None:
 def test_phases_of_a_trace(models: Models) -> None:
     """A prompt of one chunk, drafts, drafts verified, a token."""
     rows: list[Any] = []
-    options = EngineOptions(chunk=CHUNK, n_ctx=64, draft=DraftOptions(p_min=0.0))
+    options = EngineOptions(chunk=CHUNK, n_ctx=64)
     executor = TraceExecutor(CpuExecutor(1), rows.append)
-    with Engine.open(models.path("qwen35", n_mtp=1), options, executor=executor) as engine:
+    with Engine.open(
+        models.path("qwen35", n_mtp=1), options, executor=executor, draft=Mtp(DraftOptions(p_min=0.0))
+    ) as engine:
         seq = engine.new_sequence()
         engine.forward(seq, tokens(9))
-        engine.draft(seq, 7, 2)
-        engine.forward(seq, [7, 8, 9], "all")
-        engine.forward(seq, [1])
+        chain(engine, seq, 7, 2)
+        engine.verify(seq, [7, 8, 9])
+        engine.verify(seq, [1])
     table = [dict(zip(COLUMNS, row, strict=True)) for row in rows[1:]]
     phases = {r["step"]: r["phase"] for r in table}
     assert list(phases.values()) == ["prefill", "draft", "decode", "decode"]
@@ -504,7 +514,7 @@ def test_costs_are_those_of_the_op_table(models: Models) -> None:
         assert (r["op"], r["layer"]) == (command.op, command.layer)
         if command.op == "matmul" and r["rows"]:
             w = command.args["w"]
-            assert (r["groups"], r["bytes"]) == (-(-w.m // 16), sum(w.layout.nbytes(m, w.k) for m in w.rows))
+            assert (r["groups"], r["bytes"]) == (-(-w.m // 16), layout_for(format_by_name(w.format)).nbytes(w.m, w.k))
             assert r["flops"] == 2 * r["rows"] * w.m * w.k
         if command.op == "rmsnorm" and r["rows"]:
             assert (r["groups"], r["bytes"], r["flops"]) == (CHUNK, 4 * CHUNK * command.args["x"].cols, 0)

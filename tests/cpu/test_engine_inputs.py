@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ie.engine import Engine
-from ie.engine import engine as engine_module
-from ie.engine.engine import MAX_BYTES, check_sizes
+from ie.draft.mtp import Mtp
+from ie.engine import Engine, opening
+from ie.engine.opening import MAX_BYTES, check_sizes
 from ie.errors import IeError, ModelError
 from ie.program import Buffer, Command, Program, View
-from ie.settings import DraftOptions, EngineOptions
+from ie.settings import EngineOptions
+from tests.drafters import chain
 from tests.variants import make
 
 
@@ -26,7 +27,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def opened(model: str) -> Iterator[Engine]:
-    with Engine.open(model, EngineOptions(n_ctx=64, chunk=16, threads=1, draft=DraftOptions())) as made:
+    with Engine.open(model, EngineOptions(n_ctx=64, chunk=16, threads=1), draft=Mtp()) as made:
         yield made
 
 
@@ -55,7 +56,7 @@ def test_what_is_no_token_id(opened: Engine, kind: str, many: int) -> None:
     opened.forward(seq, [3, 4])
     calls: list[Callable[[], object]] = [lambda: opened.forward(seq, [1] * (many - 1) + [wrong])]
     if many == 1:
-        calls += [lambda: opened.verify(seq, [1, wrong]), lambda: opened.draft(seq, wrong, 2)]
+        calls += [lambda: opened.verify(seq, [1, wrong]), lambda: chain(opened, seq, wrong, 2)]
     for call in calls:
         with pytest.raises(IeError) as caught:
             call()
@@ -96,7 +97,7 @@ def test_a_closed_sequence_writes_into_nobodys_cache(model: str, opened: Engine)
                 with pytest.raises(IeError, match="the sequence is closed, or belongs to another engine"):
                     call(seq, [1])
             with pytest.raises(IeError, match="closed"):
-                opened.draft(seq, 1, 2)
+                chain(opened, seq, 1, 2)
     assert np.isfinite(opened.forward(second, [1])).all()
     opened.close()
     with pytest.raises(IeError, match="the engine is closed"):
@@ -110,6 +111,6 @@ def test_sizes_that_no_command_can_say(monkeypatch: pytest.MonkeyPatch, model: s
         check_sizes("m.gguf", Program((command,), (0,)))
     fits = replace(wide, cols=MAX_BYTES // 4)
     check_sizes("m.gguf", Program((replace(command, args={"x": View.of(fits), "cap": 1.0}),), (0,)))
-    monkeypatch.setattr(engine_module, "MAX_BYTES", 4 * 95)
+    monkeypatch.setattr(opening, "MAX_BYTES", 4 * 95)
     with pytest.raises(ModelError, match="values a row, expected at most 95"):
         Engine.open(model, EngineOptions(n_ctx=64, threads=1))

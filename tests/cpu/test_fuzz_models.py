@@ -116,7 +116,7 @@ def test_wrong_bits_of_a_chunk_are_found(tmp_path: Path, monkeypatch: pytest.Mon
     def wrong(self: CpuExecutor, handle: int, step: StepInputs) -> None:
         right(self, handle, step)
         if self.threads == 3 and step.n_outs:
-            self.read(handle, self.program.outputs["logits"], 1)[0, 0] += np.float32(1e-6)
+            self.read(handle, self.bound[handle].program.outputs["logits"], 1)[0, 0] += np.float32(1e-6)
 
     monkeypatch.setattr(CpuExecutor, "run", wrong)
     assert outcome(tmp_path).kind == "bits"

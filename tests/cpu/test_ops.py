@@ -17,10 +17,10 @@ from ie.ops import OPS
 from ie.program import Buffer, Command, Partials, Program, View
 from ie.program.step import OUTS, ROW, Run
 from tests.op_cases import SWEPT, check_against_reference, draw, weight_formats
-from tests.rig import ISAS, Array, Case, CpuRun, Recorder, run_cpu, run_reference, used_bytes
+from tests.rig import ISAS, Array, Case, CaseRun, Recorder, on_cpu, run_cpu, run_reference, used_bytes
 
 SEEDS = range(14)
-WEIGHTED = [op.name for op in OPS.values() if any(a.kind == "matrix" for a in op.args)]
+WEIGHTED = [op.name for op in OPS.values() if any(a.kind in ("matrix", "matrices") for a in op.args)]
 PLAIN = [(name, seed, None) for name in SWEPT if name not in WEIGHTED for seed in SEEDS]
 FAST = {layout.format_name for layout in LAYOUTS}
 PRODUCTS = [(op, s, fmt) for op in WEIGHTED for fmt in weight_formats() for s in (SEEDS if fmt in FAST else SEEDS[:3])]
@@ -28,12 +28,12 @@ PRODUCTS = [(op, s, fmt) for op in WEIGHTED for fmt in weight_formats() for s in
 sweep = pytest.mark.parametrize(("op", "seed", "fmt"), PLAIN + PRODUCTS)
 
 
-def _written(case: Case, run: CpuRun, rows: slice) -> dict[str, bytes]:
+def _written(case: Case, run: CaseRun, rows: slice) -> dict[str, bytes]:
     """Bytes of some rows of every buffer that the command writes."""
     out = {}
     for arg, view in case.program.commands[0].views():
         if "w" in arg.access:
-            out[arg.name] = run.guards[view.buffer].array[rows, : used_bytes(view.buffer)].tobytes()
+            out[arg.name] = run.rows(view.buffer, run.capacity(view.buffer))[rows, : used_bytes(view.buffer)].tobytes()
     return out
 
 
@@ -58,28 +58,28 @@ def test_a_row_does_not_depend_on_its_neighbours(op: str, seed: int, fmt: str | 
     case = draw(op, seed, fmt)
     domain = case.program.commands[0].domain
     together = run_cpu(case)
+    kept = together.kept()
     for i in sorted({0, case.live(domain) // 2, case.live(domain) - 1}):
         alone, rows = case.single(i)
         run = run_cpu(alone)
         assert _written(alone, run, slice(0, rows.stop - rows.start)) == _written(case, together, rows), i
-        for key in (k for k in run.guards if not isinstance(k, Buffer)):
-            one, every = run.guards[key].array, together.guards[key].array
-            before, word = CpuRun(alone).guards[key].array, f"u{one.itemsize}"
-            changed = one.view(word) != before.view(word)
-            assert (every.view(word)[changed] == one.view(word)[changed]).all(), i
+        untouched = on_cpu(alone).kept()
+        for key, one in run.kept().items():
+            word = f"u{one.itemsize}"
+            changed = one.view(word) != untouched[key].view(word)
+            assert (kept[key].view(word)[changed] == one.view(word)[changed]).all(), i
 
 
 @pytest.mark.parametrize("op", SWEPT)
 def test_nothing_runs_without_rows_or_when_skipped(op: str) -> None:
     case = draw(op, 1)
-    untouched = CpuRun(case).bits()
-    skippable = 1  # IE_CMD_SKIPPABLE
-    assert run_cpu(replace(case, skip=True), flags=skippable).bits() == untouched
+    untouched = on_cpu(case).bits()
+    assert run_cpu(replace(case, skip=True), skippable=True).bits() == untouched
     assert run_cpu(replace(case, skip=True)).bits() != untouched
-    assert run_cpu(case, flags=skippable).bits() != untouched
+    assert run_cpu(case, skippable=True).bits() != untouched
     if case.program.commands[0].domain == OUTS:
         none = replace(case, outs=[])
-        assert run_cpu(none, threads=2).bits() == CpuRun(none).bits()
+        assert run_cpu(none, threads=2).bits() == on_cpu(none).bits()
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -107,7 +107,7 @@ def test_the_sweep_covers_what_it_claims() -> None:
             assert not arg.optional or not all(present), f"{op.name}.{arg.name} is always given"
     matrices = [c.args["w"] for c in commands if c.op == "matmul"]
     assert any(w.m % 16 for w in matrices) and any(len(w.rows) > 1 for w in matrices)
-    assert {w.layout.format_name for w in matrices} == set(weight_formats())
+    assert {w.format for w in matrices} == set(weight_formats())
     for name, few, many in (("attention", 16, 256), ("rope", 16, 256)):
         dims = [c.args["head_dim"] for c in commands if c.op == name]
         assert min(dims) == few and max(dims) == many
@@ -195,11 +195,11 @@ def test_pick(seed: int, isa: str) -> None:
         token = best + (shift if best >= n // 2 else 0)
         ends = prob < p_min or row + 1 == rows
         assert run.ids(picked).item() == token and abs(run.floats(likely).item() / prob - 1) < 1e-5
-        assert step.token.tolist() == [7, 8, 9] and int(step.header["skip"][0]) == ends
+        assert step.token.tolist() == [7, 8, 9] and step.skip == ends
         ref = Recorder(case)
         ref.run(0, ref.step)
         assert ref.get(picked).item() == token and ref.get(picked).dtype == np.int32
-        assert ref.step.token.tolist() == [7, 8, 9] and int(ref.step.header["skip"][0]) == ends
+        assert ref.step.token.tolist() == [7, 8, 9] and ref.step.skip == ends
 
 
 # ---- threads that share the keys of a row ----

@@ -19,6 +19,7 @@ from ie.engine import Engine
 from ie.errors import IeError, ModelError
 from ie.settings import DraftOptions, EngineOptions
 from tests.compare import assert_logits
+from tests.drafters import chain, mtp
 from tests.reference_qwen35 import Qwen35, draft_chain
 from tests.rig import Array
 from tests.variants import make, tokens
@@ -40,7 +41,7 @@ def _stored() -> dict[str, Any]:
 
 
 def opened(path: str, executor: str = "cpu", draft: DraftOptions | None = WHOLE, **more: Any) -> Engine:
-    return Engine.open(path, EngineOptions(n_ctx=640, threads=1, executor=executor, draft=draft, **more))
+    return Engine.open(path, EngineOptions(n_ctx=640, threads=1, executor=executor, **more), draft=mtp(draft))
 
 
 def run(path: str, ids: Sequence[int], executor: str, drafts: int, **more: Any) -> tuple[Array, list[int]]:
@@ -48,9 +49,9 @@ def run(path: str, ids: Sequence[int], executor: str, drafts: int, **more: Any) 
     with opened(path, executor, WHOLE if drafts else None, **more) as engine:
         seq = engine.new_sequence()
         out = [engine.forward(seq, ids[:-1], "all")] if len(ids) > 1 else []
-        chain = [t for t, _ in engine.draft(seq, ids[-1], drafts)] if drafts else []
+        ended = [t for t, _ in chain(engine, seq, ids[-1], drafts)] if drafts else []
         out.append(engine.forward(seq, ids[-1:], "all"))
-        return np.concatenate(out), chain
+        return np.concatenate(out), ended
 
 
 @cases
@@ -100,7 +101,7 @@ def test_prompts_of_every_length(arch: str, n_mtp: int, tmp_path: Path) -> None:
             assert_logits(got, want[n - 1 : n].astype(np.float32), f"{arch} {n}", max_kl=1e-4, max_abs=0.05)
             if n_mtp and n in (1, 2, 33, 257):
                 token = int(want[n - 1].argmax())
-                drafts = engine.draft(seq, token, 3)
+                drafts = chain(engine, seq, token, 3)
                 expected = draft_chain(model, [*ids[:n], token], 3)
                 assert [t for t, _ in drafts] == [d.token for d in expected]
                 assert np.allclose([p for _, p in drafts], [d.probability for d in expected], rtol=0.03)
@@ -124,7 +125,7 @@ def test_trunk_and_block_are_the_whole(arch: str, fmt: str, own: tuple[str, ...]
         with opened(path, draft=draft) as engine:
             seq = engine.new_sequence()
             logits = engine.forward(seq, ids).copy()
-            results.append((logits.tobytes(), engine.draft(seq, int(logits.argmax()), 5)))
+            results.append((logits.tobytes(), chain(engine, seq, int(logits.argmax()), 5)))
     assert results[0] == results[1] and len(results[0][1]) == 5
 
 
@@ -138,7 +139,7 @@ def test_another_files_block_replaces_the_models_own(tmp_path: Path) -> None:
         with opened(path, draft=DraftOptions(5, 0.0, 0, False, block)) as engine:
             seq = engine.new_sequence()
             engine.forward(seq, tokens(9))
-            drafts.append(engine.draft(seq, 7, 5))
+            drafts.append(chain(engine, seq, 7, 5))
             assert not any("embed_tokens" in name for name in engine.gguf.tensors)
     assert drafts[0] == drafts[1]
 
@@ -195,7 +196,7 @@ def test_small_heads_draft_nearly_the_same(tmp_path: Path) -> None:
             seq = engine.new_sequence()
             engine.forward(seq, tokens(20))
             for token in range(0, 1100, 7):
-                out += engine.draft(seq, token, 1)
+                out += chain(engine, seq, token, 1)
         probabilities[q4, vocabulary] = out
     full = probabilities[False, 0]
     assert probabilities[False, 10**6] == full

@@ -10,7 +10,7 @@ from ie.devices.repack import repack, repack_reference
 from ie.errors import DeviceError
 from ie.formats import FORMATS, LAYOUTS, Layout, layout_for
 from tests.compare import Guarded
-from tests.rig import Array, pool
+from tests.rig import Array, guarded
 
 KEPT = [layout_for(f) for f in FORMATS.values() if f.holds_weights and layout_for(f) not in LAYOUTS]
 EVERY = [*LAYOUTS, *KEPT]
@@ -25,7 +25,7 @@ def _bytes(layout: Layout, rows: int, blocks: int, seed: int = 0) -> Array:
 def _in_c(layout: Layout, data: Array, rows: int, k: int, threads: int = 1) -> Array:
     out = Guarded(layout.nbytes(rows, k), np.uint8)
     out.array.fill(0)
-    repack(pool(threads), layout, data, out.array, rows, k)
+    repack(guarded(threads).pool, layout, data, out.array, rows, k)
     out.check(layout.name)
     return out.array
 
@@ -112,7 +112,7 @@ def test_refuses_what_is_not_whole_blocks(layout: Layout, rows: int, extra: int)
     _, lib = native.lib()
     data, out = np.zeros(65536, np.uint8), np.full(65536, 7, np.uint8)
     args = [native.pointer(a, "uint8_t *") for a in (data, out)]
-    assert lib.ie_repack(pool(), layout.id, *args, rows, layout.block + extra) < 0
+    assert lib.ie_repack(guarded().pool, layout.id, *args, rows, layout.block + extra) < 0
     assert (out == 7).all()
 
 
@@ -120,10 +120,10 @@ def test_refuses_what_is_not_whole_blocks(layout: Layout, rows: int, extra: int)
 def test_refuses_unknown_layouts(layout_id: int) -> None:
     layout = Layout(layout_id, "strange", "F32", 1, 4)
     with pytest.raises(DeviceError, match="cannot repack 1 rows of 32 values to strange"):
-        repack(pool(), layout, np.zeros(4096, np.uint8), np.zeros(4096, np.uint8), 1, 32)
+        repack(guarded().pool, layout, np.zeros(4096, np.uint8), np.zeros(4096, np.uint8), 1, 32)
 
 
 def test_destination_must_be_large_enough() -> None:
     layout = LAYOUTS[0]
     with pytest.raises(AssertionError, match="too small"):
-        repack(pool(), layout, np.zeros(4096, np.uint8), np.zeros(layout.size - 1, np.uint8), 1, layout.block)
+        repack(guarded().pool, layout, np.zeros(4096, np.uint8), np.zeros(layout.size - 1, np.uint8), 1, layout.block)

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from ie import native
-from ie.devices import CpuExecutor, weights
-from ie.devices.cpu import plan_program
+from ie.devices import CompiledExecutor, CpuExecutor, weights
+from ie.draft.mtp import Mtp
 from ie.engine import Engine
+from ie.program import Matrix, Vector
 from ie.settings import DraftOptions, EngineOptions
 from scripts import build_sanitized
 from scripts.build_kernels import HOST, ISAS, BuildError
+from tests.drafters import chain
 from tests.sanitized import poison
 from tests.sanitized.cases import GROUPS, HEADS
 from tests.sanitized.planted import FAULTS
@@ -37,20 +38,17 @@ def test_every_head_size_is_swept() -> None:
     assert list(HEADS) == list(range(1, 301)) and not set(FAULTS) & set(GROUPS)
 
 
-def _logits(path: str, executor: CpuExecutor) -> list[bytes]:
-    options = EngineOptions(n_ctx=96, chunk=19, threads=2, draft=DraftOptions(depth=3, p_min=0.0))
-    with Engine.open(path, options, executor) as engine:
+def _logits(path: str, executor: CompiledExecutor) -> list[bytes]:
+    options, draft = EngineOptions(n_ctx=96, chunk=19, threads=2), Mtp(DraftOptions(depth=3, p_min=0.0))
+    with Engine.open(path, options, executor, draft=draft) as engine:
         seq, ids = engine.new_sequence(), [(7 * i) % engine.n_vocab for i in range(40)]
         out = [engine.forward(seq, ids).tobytes(), engine.verify(seq, ids[:5]).tobytes()]
-        return [*out, repr(engine.draft(seq, 1, 3)).encode()]
+        return [*out, repr(chain(engine, seq, 1, 3)).encode()]
 
 
 def test_items_in_places_of_their_own_change_no_bit(tmp_path: Path) -> None:
-    path, was = make(tmp_path / "m.gguf", arch="qwen35", n_mtp=1), (native.Memory, weights.place)
-    with poison.patched():
-        apart = _logits(path, poison.SanitizedExecutor(2))
-    assert (native.Memory, weights.place) == was and plan_program is not poison.plan_apart
-    assert apart == _logits(path, CpuExecutor(2))
+    path = make(tmp_path / "m.gguf", arch="qwen35", n_mtp=1)
+    assert _logits(path, poison.SanitizedExecutor(2)) == _logits(path, CpuExecutor(2))
 
 
 def test_what_is_forbidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,17 +62,18 @@ def test_what_is_forbidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(poison, "forbid", mark(bad.update))
     monkeypatch.setattr(poison, "allow", mark(bad.difference_update))
     path = make(tmp_path / "m.gguf", arch="llama", n_layer=1, n_ctx=32)
-    with poison.patched():
-        executor = poison.SanitizedExecutor(1)
-        with Engine.open(path, EngineOptions(n_ctx=32, chunk=17, threads=1), executor) as engine:
-            engine.forward(engine.new_sequence(), [1, 2, 3])
-            items: list[tuple[int, int]] = [
-                (executor.weight_address[w], weights.nbytes(w)) for w in executor.weight_address
-            ]
-            items += [(a.ctypes.data, a.nbytes) for a in engine.step_inputs.arrays.values()]
-            assert len(items) > 10
-            for at, n in items:
-                assert not bad & set(range(at, at + n)) and {at + n} <= bad | {b for b, _ in items}, (at, n)
+    executor = poison.SanitizedExecutor(1)
+    with Engine.open(path, EngineOptions(n_ctx=32, chunk=17, threads=1), executor) as engine:
+        engine.forward(engine.new_sequence(), [1, 2, 3])
+        items: list[tuple[int, int]] = [
+            (region.address + at, weights.nbytes(w, executor.device.layout))
+            for w, (region, at) in executor.at.items()
+            if isinstance(w, Matrix | Vector)
+        ]
+        items += [(a.ctypes.data, a.nbytes) for a in engine.step_inputs.arrays.values()]
+        assert len(items) > 10
+        for at, n in items:
+            assert not bad & set(range(at, at + n)) and {at + n} <= bad | {b for b, _ in items}, (at, n)
     assert not bad
 
 

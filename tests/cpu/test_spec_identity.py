@@ -13,6 +13,7 @@ import pytest
 
 from ie import native
 from ie.draft.choose import make
+from ie.draft.mtp import Mtp
 from ie.engine import Engine
 from ie.engine.drafter import Drafter, DraftStats
 from ie.engine.generation import generate
@@ -49,8 +50,8 @@ class Models:
 
     def _open(self, name: str, **options: Any) -> Engine:
         depth = options.pop("depth", 15)
-        draft = DraftOptions(depth, options.pop("p_min", 0.0), 0, True)
-        return Engine.open(self.paths[name], EngineOptions(**{"n_ctx": 256, "threads": 1, "draft": draft, **options}))
+        draft = Mtp(DraftOptions(depth, options.pop("p_min", 0.0), 0, True))
+        return Engine.open(self.paths[name], EngineOptions(**{"n_ctx": 256, "threads": 1, **options}), draft=draft)
 
 
 @pytest.fixture(scope="module")
@@ -271,13 +272,13 @@ def test_steady_state_allocates_nothing(name: str, models: Models) -> None:
 
 
 def test_fewer_state_slots_mean_shorter_drafts(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ie.engine import engine as engine_module
+    from ie.engine import opening
 
     prompt = tokens(12, seed=3)
     truth, _, _ = run(models.engine("qwen35"), prompt, 60, GREEDY)
-    monkeypatch.setattr(engine_module, "choose_slots", lambda *args: 8)
+    monkeypatch.setattr(opening, "choose_slots", lambda *args: 8)
     with Engine.open(
-        models.paths["qwen35"], EngineOptions(threads=1, n_ctx=256, draft=DraftOptions(15, 0.0))
+        models.paths["qwen35"], EngineOptions(threads=1, n_ctx=256), draft=Mtp(DraftOptions(15, 0.0))
     ) as engine:
         assert engine.state_slots == 8
         for drafter in (make("mtp", engine, 15), Scripted(prompt, truth, 15, 15), Scripted(prompt, truth, 3, 15)):

@@ -16,10 +16,10 @@ import pytest
 
 from ie.devices.base import Place
 from ie.engine import Engine
-from ie.engine.kv import BLOCK, CHUNK
-from ie.engine.kv import KvSequence
+from ie.engine.kv import BLOCK, CHUNK, KvSequence
 from ie.program import State, union
 from ie.settings import DraftOptions, EngineOptions
+from tests.drafters import chain, mtp
 from tests.rig import Array
 from tests.variants import make
 
@@ -32,12 +32,12 @@ DRAFT = DraftOptions(depth=4, p_min=0.0, vocabulary=0, q4_head=False)
 
 
 def opened(path: str, chunk: int = 24, draft: DraftOptions | None = DRAFT) -> Engine:
-    return Engine.open(path, EngineOptions(n_ctx=224, threads=1, chunk=chunk, draft=draft))
+    return Engine.open(path, EngineOptions(n_ctx=224, threads=1, chunk=chunk), draft=mtp(draft))
 
 
 def remains(engine: Engine, seq: KvSequence) -> dict[str, Array]:
     """Everything that later steps may read, by name."""
-    programs = union((engine.program, *([engine.chain] if engine.chain else [])))
+    programs = union(list(engine.programs.values()))
     pos, n = np.arange(len(seq)), len(seq)
     none = np.zeros(0, np.int64)
     entries = Place(0, np.array(seq.blocks, np.int64)[pos // BLOCK], pos % BLOCK, none)
@@ -47,7 +47,7 @@ def remains(engine: Engine, seq: KvSequence) -> dict[str, Array]:
         assert isinstance(values, np.ndarray) and values.shape == (n, cache.heads, cache.dim)
         out[f"{cache.layer} {cache.which}"] = values
     for state in programs.states():
-        ring = np.asarray(engine.executor.peek(0, state, Place(0, none, none, np.array([seq.slot]))))[0]
+        ring = np.asarray(engine.executor.peek(0, state, Place(0, none, none, np.array([seq.index]))))[0]
         out[f"{state.layer} {state.which}"] = ring[_live(engine, seq, state)]
     return out
 
@@ -109,7 +109,7 @@ def test_ten_thousand_steps(path: str, fresh: Engine) -> None:
                 rows = int(rng.integers(1, min(room, 16) + 1))
                 ids = rng.integers(0, N_VOCAB, rows).tolist()
                 if rng.random() < 0.3:
-                    drafts = [t for t, _ in engine.draft(seq, ids[0], 4)]
+                    drafts = [t for t, _ in chain(engine, seq, ids[0], 4)]
                     ids[1 : 1 + len(drafts)] = drafts[: rows - 1]
                     chains += 1
                 start = len(seq)
@@ -183,8 +183,8 @@ def test_drafting_changes_no_text(path: str, fresh: Engine) -> None:
         seq = engine.new_sequence()
         engine.forward(seq, list(range(31)))
         for token in range(12):
-            drafts = engine.draft(seq, token, 1 + token % 4)
-            assert len(drafts) == 1 + token % 4 and drafts == engine.draft(seq, token, 1 + token % 4)
+            drafts = chain(engine, seq, token, 1 + token % 4)
+            assert len(drafts) == 1 + token % 4 and drafts == chain(engine, seq, token, 1 + token % 4)
             assert len(seq) == seq.stored
             compare(engine, seq, fresh, token)
             engine.verify(seq, [token])
@@ -196,7 +196,7 @@ def test_drafts_do_not_depend_on_the_way_here(path: str, fresh: Engine) -> None:
     ids = np.random.default_rng(5).integers(0, N_VOCAB, 50).tolist()
     whole = fresh.new_sequence()
     fresh.forward(whole, ids)
-    want = fresh.draft(whole, 7, 4)
+    want = chain(fresh, whole, 7, 4)
     whole.close()
     with opened(path) as engine:
         for seed in range(6):
@@ -209,7 +209,7 @@ def test_drafts_do_not_depend_on_the_way_here(path: str, fresh: Engine) -> None:
                 start = len(seq)
                 engine.verify(seq, ids[start : start + right] + wrong)
                 seq.truncate(start + right)
-            assert engine.draft(seq, 7, 4) == want
+            assert chain(engine, seq, 7, 4) == want
             seq.close()
 
 
@@ -225,10 +225,10 @@ def test_a_chain_is_the_beginning_of_a_longer_one(p_min: float, path: str) -> No
             seqs = [e.new_sequence() for e in (engine, free)]
             for e, seq in zip((engine, free), seqs, strict=True):
                 e.forward(seq, [token, 3, (token * 7) % N_VOCAB])
-            long = free.draft(seqs[1], token, 6)
+            long = chain(free, seqs[1], token, 6)
             n = next((i + 1 for i, (_, p) in enumerate(long) if p < p_min), 6)
             for limit in (1, 3, 6):
-                assert engine.draft(seqs[0], token, limit) == long[: min(n, limit)]
+                assert chain(engine, seqs[0], token, limit) == long[: min(n, limit)]
             lengths.add(n)
             for seq in seqs:
                 seq.close()
@@ -245,7 +245,7 @@ def test_hidden_states_that_are_gone_are_made_anew(tmp_path: Path) -> None:
         for back in (1, 2, 15, 16, 17, 28, 29, 31, 32, 33, 60, 150, 199):
             seq = engine.new_sequence()
             engine.forward(seq, ids)
-            engine.draft(seq, 3, 4)  # writes hidden states ahead of the text
+            chain(engine, seq, 3, 4)  # writes hidden states ahead of the text
             seq.truncate(200 - back)
             assert (seq.stored == 200 - back) == (200 - back + 32 > 204), back
             again += seq.stored == 0
@@ -253,7 +253,7 @@ def test_hidden_states_that_are_gone_are_made_anew(tmp_path: Path) -> None:
             compare(engine, seq, fresh, back)
             other = fresh.new_sequence()
             fresh.forward(other, seq.tokens)
-            assert engine.draft(seq, 7, 4) == fresh.draft(other, 7, 4)
+            assert chain(engine, seq, 7, 4) == chain(fresh, other, 7, 4)
             for one in (seq, other):
                 one.close()
     assert again >= 6

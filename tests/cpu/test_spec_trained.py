@@ -11,6 +11,7 @@ import pytest
 
 from ie import tokenizer
 from ie.draft.choose import make
+from ie.draft.mtp import Mtp
 from ie.engine import Engine
 from ie.engine.drafter import DraftStats
 from ie.engine.generation import generate
@@ -50,7 +51,7 @@ class Writer:
 
 @pytest.fixture(scope="module")
 def writer() -> Iterator[Writer]:
-    with Engine.open(str(MODEL), EngineOptions(n_ctx=256, draft=DraftOptions(7))) as engine:
+    with Engine.open(str(MODEL), EngineOptions(n_ctx=256), draft=Mtp(DraftOptions(7))) as engine:
         yield Writer(engine)
 
 

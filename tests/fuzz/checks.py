@@ -27,6 +27,7 @@ from ie.cli import tokenize as ie_tokenize
 from ie.devices import CpuExecutor, ReferenceExecutor, diff
 from ie.devices.cpu import available_isas
 from ie.draft.choose import make as make_drafter
+from ie.draft.mtp import Mtp
 from ie.engine import Engine
 from ie.engine.generation import generate
 from ie.errors import IeError, SampleError
@@ -100,9 +101,9 @@ class Check:
         self.mtp_refused = False
         self.n_ctx = min(gene(case, "n_ctx"), 512)
 
-    def opened(self, executor: Any = None, **options: Any) -> Engine:
+    def opened(self, executor: Any = None, draft: Mtp | None = None, **options: Any) -> Engine:
         more = {"threads": 1, "n_ctx": self.n_ctx, **options}
-        return Engine.open(self.path, EngineOptions(**more), executor=executor)
+        return Engine.open(self.path, EngineOptions(**more), executor=executor, draft=draft)
 
     def all(self) -> str | None:
         """Every check. The reason when the file is refused."""
@@ -213,7 +214,7 @@ class Check:
         with self.opened() as engine:
             has_mtp = engine.config.mtp is not None
         if has_mtp:
-            draft = DraftOptions(p_min=0.0)
+            draft = Mtp(DraftOptions(p_min=0.0))
             if refusal(lambda: self.opened(CpuExecutor(1), draft=draft).close()) is None:
                 results += [self.generated("mtp"), self.generated("mtp+lookup")]
                 self.facts.add("mtp")
@@ -227,7 +228,7 @@ class Check:
 
     def generated(self, drafter: str | None) -> list[int] | str:
         """Token ids, or the line with which sampling refuses."""
-        draft = DraftOptions(p_min=0.0) if drafter and "mtp" in drafter else None
+        draft = Mtp(DraftOptions(p_min=0.0)) if drafter and "mtp" in drafter else None
         executor = CpuExecutor(2)
         with self.opened(executor, draft=draft, chunk=16) as engine:
             seq = engine.new_sequence()

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ie import formats, native
+from ie.draft.mtp import chain_of
 from ie.engine import Engine
 from ie.engine.kv import BLOCK
 from ie.errors import IeError
@@ -24,9 +25,10 @@ from ie.sample.params import SamplerParams
 from ie.sample.sampler import Sampler
 from ie.settings import DraftOptions, EngineOptions
 from tests import rig, variants
+from tests.drafters import chain, mtp
 from tests.op_cases import SWEPT, draw, weight_formats
-from tests.rig import ISAS, Case, CpuRun
-from tests.sanitized.poison import SanitizedExecutor, allow, folder, forbid, patched
+from tests.rig import ISAS, Case, CaseRun
+from tests.sanitized.poison import SanitizedExecutor, allow, folder, forbid
 
 Named = tuple[str, Callable[[], None]]
 HEADS = range(1, 301)
@@ -37,27 +39,12 @@ THREADS = 2
 
 
 def run_op(case: Case, isa: str) -> None:
-    """A case of the test rig, with its guard bands out of bounds."""
-    run = CpuRun(case)
-    ready = rig.prepare(case, run.address)
-    bands = [*run.guards.items(), ("weights", ready.weights), *ready.rooms.items()]
-    past = native.constant("read_past")
-    zones = []
-    for key, guard in bands:
-        start, end = guard.whole.ctypes.data, guard.whole.ctypes.data + guard.whole.nbytes
-        behind = guard.address + guard.array.nbytes + (past if isinstance(key, tuple) and key[1] == "v" else 0)
-        zones += [(start, guard.address - start), (behind, end - behind)]
-    ffi, library = native.lib()
-    struct = ffi.new("ie_program *")
-    struct.cmds, struct.stage_start = ready.commands.ctypes.data, ready.starts.ctypes.data
-    struct.n_cmds, struct.n_stages = ready.commands.size // 256, len(ready.starts) - 1
-    for zone in zones:
-        forbid(*zone)
+    """A case of the test rig, with everything around its items out of bounds."""
+    executor = SanitizedExecutor(THREADS, isa)
     try:
-        assert library.ie_run(rig.pool(THREADS, isa), struct, ready.step.address) == 0
+        executor.run(0, CaseRun(case, executor).case.step())
     finally:
-        for zone in zones:
-            allow(*zone)
+        executor.close()
 
 
 def drawn(op: str, seed: int, fmt: str | None, isa: str) -> None:
@@ -144,23 +131,22 @@ def heads() -> Iterator[Named]:
 
 def run_model(path: Path, isa: str, n_ctx: int, draft: DraftOptions | None = None, prompt: int = 40) -> None:
     """A prompt in chunks, tokens, a verification, drafts, steps back; the last positions of the context."""
-    with patched():
-        executor = SanitizedExecutor(THREADS, isa)
-        options = EngineOptions(n_ctx=n_ctx, chunk=19, threads=THREADS, cpu_isa=isa, draft=draft)
-        with Engine.open(str(path), options, executor) as engine:
-            ids = [(7 * i + 3) % engine.n_vocab for i in range(n_ctx)]
-            seq = engine.new_sequence()
-            engine.forward(seq, ids[:prompt])
-            engine.forward(seq, ids[:2])
-            engine.forward(seq, ids[:1])
-            engine.verify(seq, ids[:5])
-            seq.truncate(len(seq) - 3)
-            engine.forward(seq, ids[:3], "all")
-            if engine.chain is not None:
-                drafts = [token for token, _ in engine.draft(seq, ids[0], 4)]
-                engine.verify(seq, [ids[0], *drafts])
-            engine.forward(seq, ids[: n_ctx - len(seq) - 1])
-            engine.forward(seq, ids[:1])
+    executor = SanitizedExecutor(THREADS, isa)
+    options = EngineOptions(n_ctx=n_ctx, chunk=19, threads=THREADS, cpu_isa=isa)
+    with Engine.open(str(path), options, executor, draft=mtp(draft)) as engine:
+        ids = [(7 * i + 3) % engine.n_vocab for i in range(n_ctx)]
+        seq = engine.new_sequence()
+        engine.forward(seq, ids[:prompt])
+        engine.forward(seq, ids[:2])
+        engine.forward(seq, ids[:1])
+        engine.verify(seq, ids[:5])
+        seq.truncate(len(seq) - 3)
+        engine.forward(seq, ids[:3], "all")
+        if chain_of(engine) is not None:
+            drafts = [token for token, _ in chain(engine, seq, ids[0], 4)]
+            engine.verify(seq, [ids[0], *drafts])
+        engine.forward(seq, ids[: n_ctx - len(seq) - 1])
+        engine.forward(seq, ids[:1])
 
 
 def made(where: Path, name: str, **options: Any) -> Path:
@@ -182,9 +168,12 @@ def models() -> Iterator[Named]:
             yield f"llama of {fmt}, {isa}", lambda path=path, isa=isa: run_model(path, isa, 64, prompt=20)
     for i, arch in enumerate(a for a in variants.NAMES if a.startswith("qwen35")):
         path = made(here, f"draft-{i}", arch=arch, n_mtp=1)
-        chain = DraftOptions(depth=4, p_min=0.0, vocabulary=0)
+        drafts = DraftOptions(depth=4, p_min=0.0, vocabulary=0)
         for isa in ISAS:
-            yield f"{arch} with drafts, {isa}", lambda path=path, isa=isa, chain=chain: run_model(path, isa, 96, chain)
+            yield (
+                f"{arch} with drafts, {isa}",
+                lambda path=path, isa=isa, drafts=drafts: run_model(path, isa, 96, drafts),
+            )
     for i, shape in enumerate(ODD):
         path = made(
             here,
@@ -256,7 +245,7 @@ def bytes_of() -> Iterator[Named]:
         data = np.random.default_rng(rows).integers(0, 256, size, np.uint8)
         out = np.zeros(layout.nbytes(rows, blocks * layout.block), np.uint8)
         pointers = [native.pointer(a, "uint8_t *") for a in (data, out)]
-        assert library.ie_repack(rig.pool(THREADS, isa), layout.id, *pointers, rows, blocks * layout.block) >= 0
+        assert library.ie_repack(rig.guarded(THREADS, isa).pool, layout.id, *pointers, rows, blocks * layout.block) >= 0
 
     for f in formats.FORMATS.values():
         for n in (1, 2, 3, 17):

@@ -9,9 +9,11 @@ from collections.abc import Callable
 
 from ie import native
 from ie.engine import Engine
+from ie.program import Cache, Matrix
+from ie.program.step import Limits
 from ie.settings import EngineOptions
 from tests import variants
-from tests.sanitized.poison import SanitizedExecutor, folder, patched
+from tests.sanitized.poison import SanitizedExecutor, folder
 
 POISON = "use-after-poison"
 
@@ -36,41 +38,45 @@ def _model(spoil: Callable[[SanitizedExecutor], None]) -> Callable[[], None]:
             folder() / "m.gguf", arch="llama", n_layer=1, head_dim=16, formats="F32", n_embd=48,
             n_ff=7, n_head=3, n_kv=1, n_ctx=512,
         )  # fmt: skip
-        with patched():
-            executor = SanitizedExecutor(1, "portable")
-            with Engine.open(str(path), EngineOptions(n_ctx=512, chunk=19), executor) as engine:
-                for bound in executor.bound:
-                    bound.struct.limits = 0
-                spoil(executor)
-                for bound in executor.bound:
-                    executor._pack(bound)
-                    bound.struct.limits = 0
-                engine.forward(engine.new_sequence(), [1, 2])
+        executor = SanitizedExecutor(1, "portable")
+        with Engine.open(str(path), EngineOptions(n_ctx=512, chunk=19), executor) as engine:
+            spoil(executor)
+            again(executor)
+            engine.forward(engine.new_sequence(), [1, 2])
 
     return run
 
 
-def _weights(executor: SanitizedExecutor) -> None:
-    executor.weight_address = {w: at + 16 for w, at in executor.weight_address.items()}
+NO_LIMITS = Limits(*[(1 << 31) - 1] * len(Limits._fields))
 
 
-def _cache(executor: SanitizedExecutor) -> None:
-    last = 15 * 1024  # the last block of 32 positions of 16 values; its last position is 31 * 32 bytes on
-    executor.cache_address = {key: at + last + 31 * 32 + 2 for key, at in executor.cache_address.items()}
+def again(executor: SanitizedExecutor) -> None:
+    """Every program packed with the addresses as they now are; nobody checks its steps."""
+    executor.bound = [executor.bind(b.program, b.offsets, NO_LIMITS) for b in executor.bound]
+
+
+def _moved(kind: type, by: int) -> Callable[[SanitizedExecutor], None]:
+    def spoil(executor: SanitizedExecutor) -> None:
+        moved = {item: (region, at + by) for item, (region, at) in executor.at.items() if isinstance(item, kind)}
+        executor.at |= moved
+
+    return spoil
+
+
+_weights = _moved(Matrix, 16)
+_cache = _moved(Cache, 15 * 1024 + 31 * 32 + 2)
+"""The last block of 32 positions of 16 values; its last position is 31 * 32 bytes on."""
 
 
 def _arena(executor: SanitizedExecutor) -> None:
     for bound in executor.bound:
-        bound.offsets = dict(bound.offsets)
-        for buffer in bound.offsets:
-            if buffer.cols % 16:
-                bound.offsets[buffer] += 4
-    executor._only_live_rows = _as_planned(executor)  # type: ignore[method-assign]
+        bound.offsets = {b: at + 4 if b.cols % 16 else at for b, at in bound.offsets.items()}
+    executor.only_live_rows = _as_planned(executor)  # type: ignore[method-assign]
 
 
 def _as_planned(executor: SanitizedExecutor) -> Callable[..., None]:
     """The redzones of the places before they were moved."""
-    watch = SanitizedExecutor._only_live_rows
+    watch = SanitizedExecutor.only_live_rows
 
     def only(handle: int, step: object) -> None:
         bound = executor.bound[handle]
@@ -85,15 +91,13 @@ def _as_planned(executor: SanitizedExecutor) -> Callable[..., None]:
 def _id() -> None:
     """A token id past the vocabulary, in a step that nobody checks: the file's next tensor begins there."""
     path = variants.make(folder() / "m.gguf", arch="llama", n_layer=1, formats="F32")
-    with patched():
-        executor = SanitizedExecutor(1, "portable")
-        with Engine.open(str(path), EngineOptions(n_ctx=64, chunk=19), executor) as engine:
-            seq = engine.new_sequence()
-            engine.forward(seq, [1])
-            for bound in executor.bound:
-                bound.struct.limits = 0
-            seq.extend([engine.n_vocab])
-            engine._step(seq, [engine.n_vocab], [0])
+    executor = SanitizedExecutor(1, "portable")
+    with Engine.open(str(path), EngineOptions(n_ctx=64, chunk=19), executor) as engine:
+        seq = engine.new_sequence()
+        engine.forward(seq, [1])
+        again(executor)
+        seq.extend([engine.n_vocab])
+        engine.steps.settle(seq)
 
 
 FAULTS: dict[str, tuple[Callable[[], None], str]] = {

@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import ctypes
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ie import native
-from ie.devices import cpu, weights
-from ie.devices.cpu import CpuExecutor
-from ie.program import Buffer, Program, Table
-from ie.program.plan import check as check_plan
-from ie.program.plan import live_spans
+from ie.devices import CompiledExecutor, CpuDevice, weights
+from ie.devices.base import Job, Progress
+from ie.devices.device import Region
+from ie.formats import Layout
+from ie.program import Cache, Matrix, State, Table, Vector
 from ie.program.step import OUTS, ROW, StepInputs
 
 GAP = 1024
@@ -78,80 +77,50 @@ class GuardedMemory(native.Memory):
         forbid(self.address + nbytes, start + size - self.address - nbytes)
 
 
-def gap_behind(what: Sequence[weights.Weight]) -> weights.Placement:
-    """`weights.place` with a gap behind each weight."""
-    offsets: dict[weights.Weight, int] = {}
-    pos = 0
-    for w in what:
-        if not isinstance(w, Table):
-            offsets[w] = pos
-            pos += -(-weights.nbytes(w) // weights.ALIGN) * weights.ALIGN + GAP
-    return weights.Placement(offsets, pos)
+class PoisonedDevice(CpuDevice):
+    """The processor; all memory has redzones, and file rows are repacked from a copy that ends where they do."""
+
+    def alloc(self, nbytes: int, what: str, hint: str = "", huge: bool = False) -> GuardedMemory:
+        memory = GuardedMemory(max(nbytes, 1), what)
+        self._memory.append(memory)
+        return memory
+
+    def repack(self, layout: Layout, data: np.ndarray, region: Region, at: int, rows: int, k: int) -> bool:
+        return super().repack(layout, data.copy(), region, at, rows, k)
 
 
-def plan_apart(program: Program, size_of: Callable[[Buffer], int]) -> tuple[dict[Buffer, int], int]:
-    """`plan.plan_program` without any sharing: every buffer has a gap behind it."""
-    spans = live_spans(program, size_of)
-    offsets, pos = {}, GAP
-    for buffer, span in spans.items():
-        offsets[buffer] = pos
-        pos += -(-span.size // 256) * 256 + GAP
-    assert check_plan(list(spans.values()), list(offsets.values()), pos) < 0
-    return offsets, pos
-
-
-class SanitizedExecutor(CpuExecutor):
-    """See the module docstring. `with patched():` while it is made and bound."""
+class SanitizedExecutor(CompiledExecutor):
+    """See the module docstring."""
 
     def __init__(self, threads: int, isa: str = "auto") -> None:
-        super().__init__(threads, isa)
+        super().__init__(PoisonedDevice(threads, isa), GAP)
         self._file: list[np.ndarray] = []
         self._steps: dict[int, np.ndarray] = {}
 
-    def load(self, gguf: Any, *args: Any, **more: Any) -> None:
-        super().load(gguf, *args, **more)
-        base = self._memory["weights"].address
-        for w, at in gap_behind(self._all.weights()).offsets.items():
-            size = weights.nbytes(w)
-            forbid(base + at + size, -(-size // weights.ALIGN) * weights.ALIGN - size + GAP)
+    def load(self, job: Job, progress: Progress) -> None:
+        super().load(job, progress)
+        whole, past = job.whole(), native.constant("read_past")
+        for item, (region, at) in self.at.items():
+            start = region.address + at
+            if isinstance(item, Matrix | Vector):
+                size = weights.nbytes(item, self.device.layout)
+                forbid(start + size, -size % weights.ALIGN + GAP)
+            elif isinstance(item, State):
+                size = 4 * job.shape.n_seqs * item.size
+                forbid(start + size, -size % 256 + GAP)
+            elif isinstance(item, Cache):
+                size = 2 * self.lib.ie_core_kv_chunk_elems(item.heads, item.dim)
+                read = past if item.which == "v" else 0
+                for n in range(self.n_chunks):
+                    forbid(start + n * self.cache_stride + size + read, GAP - read)
         # Of the file only tables are read from now on.
-        tables = {w.name for w in self._all.weights() if isinstance(w, Table)}
-        self._file = [info.data() for name, info in gguf.tensors.items() if name not in tables]
+        tables = {w.name for w in whole.weights() if isinstance(w, Table)}
+        self._file = [info.data() for name, info in job.tensors.tensors.items() if name not in tables]
         for data in self._file:
             forbid(data.ctypes.data, data.nbytes)
 
-    def _make_cache(self, n_blocks: int) -> None:
-        caches, per_chunk = self._all.caches(), native.constant("kv_chunk")
-        sizes = [2 * self.lib.ie_core_kv_chunk_elems(c.heads, c.dim) for c in caches]
-        placed = [sum(sizes[:i]) + GAP * i for i in range(len(sizes))]
-        chunk, self.n_chunks = sum(sizes) + GAP * len(sizes), -(-n_blocks // per_chunk)
-        self.kv_chunk = chunk // 1024
-        memory = self._memory["KV cache"] = GuardedMemory(self.n_chunks * chunk, "the KV cache")
-        self.cache_address = {(c.layer, c.which): memory.address + at for c, at in zip(caches, placed, strict=True)}
-        past = native.constant("read_past")
-        for n in range(self.n_chunks):
-            for p, size, cache in zip(placed, sizes, caches, strict=True):
-                read = past if cache.which == "v" else 0
-                forbid(memory.address + n * chunk + p + size + read, GAP - read)
-
-    def _make_states(self, n_seqs: int) -> None:
-        states = self._all.states()
-        self.state_address = {}
-        if not states:
-            return
-        sizes = [4 * n_seqs * s.size for s in states]
-        memory = GuardedMemory(sum(-(-n // 256) * 256 + GAP for n in sizes), "the recurrent state")
-        self._memory["state"] = memory
-        pos = memory.address
-        for state, size in zip(states, sizes, strict=True):
-            self.state_address[state] = pos
-            step = -(-size // 256) * 256 + GAP
-            forbid(pos + size, step - size)
-            pos += step
-
-    def _only_live_rows(self, handle: int, step: StepInputs) -> None:
+    def only_live_rows(self, handle: int, step: StepInputs) -> None:
         """Of the arena the step may touch the live rows of the program's buffers, and in these no padding."""
-        assert self.arena is not None
         bound = self.bound[handle]
         forbid(self.arena.address, self.arena.nbytes)
         for buffer, at in bound.offsets.items():
@@ -175,7 +144,7 @@ class SanitizedExecutor(CpuExecutor):
             allow(array.ctypes.data, array.nbytes)
 
     def _watch(self, handle: int, step: StepInputs) -> None:
-        self._only_live_rows(handle, step)
+        self.only_live_rows(handle, step)
         self._only_step(step)
 
     def run(self, handle: int, step: StepInputs) -> None:
@@ -195,21 +164,3 @@ class SanitizedExecutor(CpuExecutor):
             allow(data.ctypes.data, data.nbytes)
         self._file, self._steps = [], {}
         super().close()
-
-
-@contextmanager
-def patched() -> Iterator[None]:
-    """Memory, placement and plan of executors made meanwhile have redzones; file rows are repacked from a copy."""
-
-    def from_copy(pool: Any, layout: Any, data: np.ndarray, dst: np.ndarray, rows: int, k: int) -> Any:
-        return repack(pool, layout, data.copy(), dst, rows, k)
-
-    repack, memory = weights.repack, native.Memory
-    was = weights.place, cpu.plan_program
-    weights.repack, weights.place, cpu.plan_program = from_copy, gap_behind, plan_apart
-    native.Memory = GuardedMemory  # type: ignore[misc]
-    try:
-        yield
-    finally:
-        weights.repack, (weights.place, cpu.plan_program) = repack, was
-        native.Memory = memory  # type: ignore[misc]

@@ -171,9 +171,7 @@ ENDLESS = {
     "loops over texts": (
         "{% set s = 'x' * 10000 %}{% for a in s %}{% for b in s %}{% for c in s %}{% endfor %}{% endfor %}{% endfor %}"
     ),
-    "a tree of macros": (
-        "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}"
-    ),
+    "a tree of macros": ("{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}"),
     "equality of nested lists": NESTED + "{{ ns.a == ns.b }}",
     "in": NESTED + "{{ ns.a in [ns.b] }}",
     "integer division": (

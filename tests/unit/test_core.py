@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ie import native
 from ie.devices import reference, weights
 from ie.engine import kv
+from ie.formats import format_by_name, layout_for
 from ie.model import config
 from ie.ops import OP_IDS, OPS
 from ie.ops.table import ARGS_BYTES, COMMAND_BYTES, HEADER_BYTES, KINDS
@@ -115,9 +116,11 @@ def _command(op: str, seed: int, fmt: str | None = None) -> tuple[object, bytes,
         value = command.args.get(arg.name)
         if arg.kind in ("i32", "f32"):
             values[arg.name] = (value,)
-        elif arg.kind == "matrix":
-            lay = value.layout
-            values[arg.name] = (1 << 20, lay.id, lay.size, value.k // lay.block, lay.rows)
+        elif arg.kind in ("matrix", "matrices"):
+            lay = layout_for(format_by_name(value.format))
+            fields = (1 << 20, lay.id, lay.size, value.k // lay.block, lay.rows)
+            more = (lay.nbytes(value.rows[0], value.k), 0) if arg.kind == "matrices" else ()
+            values[arg.name] = (*fields, *more)
     head = struct.pack("<HHiII", OP_IDS[op], command.domain, 0, 0, 0)
     return command, (head + OPS[op].pack(values)).ljust(COMMAND_BYTES, b"\0"), case.live(command.domain)
 
@@ -141,7 +144,7 @@ def test_a_matrix_product_moves_its_matrix_once(fmt: str) -> None:
     command, raw, rows = _command("matmul", 2, fmt)
     w = command.args["w"]  # type: ignore[attr-defined]
     for n in (1, rows):
-        assert LIB.ie_core_command_bytes(raw, n) == w.layout.nbytes(w.m, w.k)
+        assert LIB.ie_core_command_bytes(raw, n) == layout_for(format_by_name(w.format)).nbytes(w.m, w.k)
         assert LIB.ie_core_command_flops(raw, n) == 2 * n * w.m * w.k
         assert LIB.ie_core_command_tiles(raw, n) == -(-w.m // 16)
 

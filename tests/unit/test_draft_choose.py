@@ -29,9 +29,6 @@ class Engine:
         self.asked: list[int] = []
         self.prepared = 0
 
-    def prepare_verify(self) -> None:
-        self.prepared += 1
-
     def draft(self, seq: Any, token: int, n: int) -> list[tuple[int, float]]:
         self.asked.append(n)
         out = []

@@ -9,28 +9,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ie.engine import Engine
-from ie.engine import engine as engine_module
-from ie.engine import memory as memory_module
-from ie.engine.kv import BlockPool, Sequence
-from ie.engine.memory import FEW_STATE_SLOTS, STATE_SLOTS
-from ie.program.step import StepInputs
+from ie import machine
+from ie.draft.mtp import Mtp
+from ie.engine import Engine, opening
+from ie.engine.kv import BlockPool, KvSequence
+from ie.engine.memory import FEW_STATE_SLOTS, STATE_SLOTS, Demand, choose_slots
 from ie.settings import DraftOptions, EngineOptions
+from tests.drafters import mtp
 from tiny_models import make_tiny
 
 
-def needs(path: str, monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[int]:
-    """Bytes of weights and of work that the engine reckons with, and bytes of weights that it then has."""
+def needs(path: str, monkeypatch: pytest.MonkeyPatch, draft: DraftOptions | None = None) -> list[int]:
+    """Bytes of weights, and of activations and hidden states, that the engine reckons with, and bytes of weights that
+    it then has."""
     seen: list[int] = []
-    real = engine_module.choose_context
 
-    def record(*args: Any) -> int:
-        seen.extend(args[3:5])
-        return real(*args)
+    def record(demand: Demand, free: int, n_ctx: int) -> int:
+        need = demand.at(n_ctx)
+        seen.extend((need.weights, need.work + need.state))
+        return choose_slots(demand, free, n_ctx)
 
     with monkeypatch.context() as patch:
-        patch.setattr(engine_module, "choose_context", record)
-        with Engine.open(path, EngineOptions(n_ctx=64, **options)) as engine:
+        patch.setattr(opening, "choose_slots", record)
+        with Engine.open(path, EngineOptions(n_ctx=64), draft=mtp(draft)) as engine:
             return [*seen, engine.executor.memory()["weights"]]
 
 
@@ -51,23 +52,19 @@ def test_the_blocks_weights_and_head_are_counted(tmp_path: Path, monkeypatch: py
 
 def test_eight_slots_when_memory_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(make_tiny(tmp_path / "m.gguf", arch="qwen35", n_layer=2, n_mtp=1))
-    options = EngineOptions(n_ctx=64, chunk=16, draft=DraftOptions(15))
-    with Engine.open(path, options) as engine:
+    options, asked = EngineOptions(n_ctx=64, chunk=16), list[Demand]()
+
+    def record(demand: Demand, free: int, n_ctx: int) -> int:
+        asked.append(demand)
+        return choose_slots(demand, free, n_ctx)
+
+    monkeypatch.setattr(opening, "choose_slots", record)
+    with Engine.open(path, options, draft=Mtp(DraftOptions(15))) as engine:
         assert engine.state_slots == STATE_SLOTS
-        config = engine.config
-    slack = config.state_bytes(STATE_SLOTS) - config.state_bytes(FEW_STATE_SLOTS)
-    needed: list[int] = []
-    real = memory_module.memory_need
-
-    def record(*args: Any) -> Any:
-        needed.append(real(*args).total)
-        return real(*args)
-
-    monkeypatch.setattr(memory_module, "memory_need", record)
-    with Engine.open(path, options):
-        pass
-    monkeypatch.setattr(engine_module, "free_memory", lambda: max(needed) - slack // 2)
-    with Engine.open(path, options) as engine:
+    many, few = (asked[0].at(64, slots).total for slots in (STATE_SLOTS, FEW_STATE_SLOTS))
+    assert few < many
+    monkeypatch.setattr(machine, "free_memory", lambda: (few + many) // 2)
+    with Engine.open(path, options, draft=Mtp(DraftOptions(15))) as engine:
         assert engine.state_slots == FEW_STATE_SLOTS
         seq = engine.new_sequence()
         engine.forward(seq, list(range(20)))
@@ -79,7 +76,7 @@ def test_eight_slots_when_memory_is_short(tmp_path: Path, monkeypatch: pytest.Mo
 @given(st.integers(2, 40), st.data())
 def test_a_text_steps_back_while_the_hidden_state_is_there(hidden: int, data: st.DataObject) -> None:
     """The model: which position each place of the ring holds."""
-    seq = Sequence(0, BlockPool(20), StepInputs(64, 1, 20), 600, 0, hidden)
+    seq = KvSequence(0, BlockPool(20), 600, 0, hidden)
     ring: dict[int, int] = {}
     for _ in range(data.draw(st.integers(1, 12))):
         rows = data.draw(st.integers(1, hidden - 1))

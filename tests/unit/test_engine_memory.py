@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ie.engine import Engine
-from ie.engine import engine as engine_module
+from ie import machine
+from ie.devices.base import Sizes
+from ie.engine import Engine, opening
 from ie.engine import memory as memory_module
 from ie.engine.kv import BLOCK
-from ie.engine.memory import choose_context, largest_context, memory_need
+from ie.engine.memory import Demand, choose_context, choose_slots, largest_context
 from ie.errors import FormatError, IeError, ModelError, ResourceError
-from ie.gguf import GgufFile
-from ie.model.config import ARCHITECTURES, ModelConfig
+from ie.model.config import ARCHITECTURES
+from ie.program import Cache, Command, Partials, Program
 from ie.settings import MAX_AUTO_CONTEXT, EngineOptions
 from tests import patch_gguf
 from tiny_models import ARCHS, make_tiny
@@ -26,11 +26,11 @@ from tiny_models import ARCHS, make_tiny
 SMALL = {"tokenizer": "none", "n_vocab": 96}
 
 
-@pytest.fixture(scope="module")
-def config(tmp_path_factory: pytest.TempPathFactory) -> ModelConfig:
-    path = make_tiny(tmp_path_factory.mktemp("m") / "m.gguf", n_ctx=4096, **SMALL)
-    with GgufFile.open(path) as gguf:
-        return ModelConfig.from_gguf(gguf)
+def demand(layers: int, weights: int = 1 << 20, work: int = 0, n_seqs: int = 1) -> Demand:
+    """Of a model of so many layers of two key and value heads of 16."""
+    commands = [Command("rope", {f"{w}_cache": Cache(i, w, 2, 16) for w in "kv"}, i) for i in range(layers)]
+    parts = [Command("attention", {"parts": Partials(4, 16)}, 0)]
+    return Demand(Program((*commands, *parts)), Sizes(weights, work), (16,), n_seqs)
 
 
 # ---- the decision, as pure functions ----
@@ -38,64 +38,85 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> ModelConfig:
 BYTES = st.integers(0, 1 << 36)
 
 
-@given(st.integers(1, 80), st.integers(1, 1 << 20), BYTES, BYTES, st.integers(0, 1 << 38), st.data())
+@given(st.integers(1, 80), st.integers(1, 1 << 20), BYTES, BYTES, st.integers(0, 1 << 38), st.integers(1, 5), st.data())
 def test_the_largest_context_fits_and_the_next_block_does_not(
-    config: ModelConfig, layers: int, limit: int, weights: int, work: int, free: int, data: st.DataObject
+    layers: int, limit: int, weights: int, work: int, free: int, n_seqs: int, data: st.DataObject
 ) -> None:
-    big = replace(config, layers=config.layers * layers)
-    fits = largest_context(big, weights, work, free, limit)
+    big = demand(layers, weights, work, n_seqs)
+    fits = largest_context(big, free, limit)
     assert 0 <= fits <= limit and (fits % BLOCK == 0 or fits == limit)
     if fits:
-        assert memory_need(big, weights, work, fits).total <= free
+        assert big.at(fits).total <= free
         fewer = data.draw(st.integers(1, fits))
-        assert memory_need(big, weights, work, fewer).total <= free
+        assert big.at(fewer).total <= free
     if fits < limit:
-        assert memory_need(big, weights, work, -(-(fits + 1) // BLOCK) * BLOCK).total > free
+        assert big.at(-(-(fits + 1) // BLOCK) * BLOCK).total > free
 
 
 @given(st.integers(1, 1 << 18), st.integers(0, 1 << 33))
-def test_an_automatic_context_is_the_smallest_of_three(config: ModelConfig, trained: int, free: int) -> None:
-    big = replace(config, n_ctx_train=trained)
-    fits = largest_context(big, 1 << 20, 0, free, trained)
+def test_an_automatic_context_is_the_smallest_of_three(trained: int, free: int) -> None:
+    big = demand(2)
+    fits = largest_context(big, free, trained)
     if not fits:
         with pytest.raises(ResourceError, match="m.gguf: does not fit: .* Not even a short context fits"):
-            choose_context("m.gguf", 0, big, 1 << 20, 0, free)
+            choose_context("m.gguf", 0, trained, big, free)
     else:
-        assert choose_context("m.gguf", 0, big, 1 << 20, 0, free) == min(trained, MAX_AUTO_CONTEXT, fits)
+        assert choose_context("m.gguf", 0, trained, big, free) == min(trained, MAX_AUTO_CONTEXT, fits)
 
 
 @given(st.integers(1, 1 << 24), st.integers(0, 1 << 33))
-def test_a_requested_context_is_taken_or_the_error_names_one_that_fits(
-    config: ModelConfig, requested: int, free: int
-) -> None:
+def test_a_requested_context_is_taken_or_the_error_names_one_that_fits(requested: int, free: int) -> None:
+    big = demand(2)
     try:
-        assert choose_context("m.gguf", requested, config, 1 << 20, 0, free) == requested
-        assert memory_need(config, 1 << 20, 0, requested).total <= free
+        assert choose_context("m.gguf", requested, 4096, big, free) == requested
+        assert big.at(requested).total <= free
     except ResourceError as error:
         text = str(error)
         named = int(text.split("-c ")[1].rstrip(".")) if "-c " in text else 0
         assert named < requested and "\n" not in text and text.startswith("m.gguf: does not fit: weights ")
         if named:
-            assert choose_context("m.gguf", named, config, 1 << 20, 0, free) == named
+            assert choose_context("m.gguf", named, 4096, big, free) == named
         with pytest.raises(ResourceError):
-            choose_context("m.gguf", (named // BLOCK + 1) * BLOCK, config, 1 << 20, 0, free)
+            choose_context("m.gguf", (named // BLOCK + 1) * BLOCK, 4096, big, free)
 
 
-def test_needs_count_keys_and_values_in_whole_chunks(config: ModelConfig) -> None:
-    per_token = sum(2 * 2 * layer.n_kv * config.head_dim for layer in config.layers)
-    assert config.kv_bytes_per_token == per_token == 2 * 2 * 2 * 2 * 16
-    assert memory_need(config, 0, 0, 1).kv == memory_need(config, 0, 0, 512).kv == 512 * per_token
-    assert memory_need(config, 0, 0, 513).kv == 1024 * per_token
-    need = memory_need(config, 5_000_000_000, 1_000_000_000, 1000)
+def test_needs_count_keys_and_values_in_whole_chunks() -> None:
+    two, per_token = demand(2, 0), 2 * 2 * 2 * 2 * 16
+    assert two.at(1).kv == two.at(512).kv == 512 * per_token
+    assert two.at(513).kv == 1024 * per_token
+    assert demand(2, 0, n_seqs=3).at(200).kv == 1024 * per_token, "blocks of all sequences share chunks"
+    need = demand(2, 5_000_000_000, 1_000_000_000).at(1000)
     assert need.total >= need.weights + need.kv + need.work
     assert "weights 5.0 + KV 0.0 + work 1." in need.describe()
+
+
+@pytest.mark.parametrize("n_seqs", [1, 3])
+@pytest.mark.parametrize("arch", [a for a in ARCHITECTURES if a in ARCHS])
+def test_what_is_reckoned_is_what_is_taken(
+    arch: str, n_seqs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every byte, for any architecture: the demand is computed from the program, the executor allocates from it."""
+    seen: list[tuple[Demand, int]] = []
+
+    def record(demand: Demand, free: int, n_ctx: int) -> int:
+        seen.append((demand, n_ctx))
+        return choose_slots(demand, free, n_ctx)
+
+    monkeypatch.setattr(opening, "choose_slots", record)
+    path = make_tiny(tmp_path / "m.gguf", arch=arch, **SMALL)
+    with Engine.open(str(path), EngineOptions(chunk=40, threads=1, n_ctx=700, sequences=n_seqs)) as engine:
+        taken, ((asked, n_ctx),) = engine.executor.memory(), seen
+        need = asked.at(n_ctx)
+        assert taken["weights"] == need.weights and taken["KV cache"] == need.kv
+        assert taken.get("state", 0) - 256 * len(asked.program.states()) <= need.state <= taken.get("state", 0)
+        assert taken["activations"] + taken["partial results"] + taken["rotary tables"] == need.work
 
 
 def test_what_is_free_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make_tiny(tmp_path / "m.gguf", n_ctx=1 << 16, **SMALL)
     with Engine.open(str(path), EngineOptions(chunk=16)) as engine:
         assert engine.n_ctx == MAX_AUTO_CONTEXT
-    monkeypatch.setattr(engine_module, "free_memory", lambda: memory_module.HOST_BYTES + 1_300_000)
+    monkeypatch.setattr(machine, "free_memory", lambda: memory_module.HOST_BYTES + 1_300_000)
     with Engine.open(str(path), EngineOptions(chunk=16)) as engine:
         assert 0 < engine.n_ctx < MAX_AUTO_CONTEXT and engine.n_ctx % BLOCK == 0
         fits = engine.n_ctx
@@ -103,36 +124,13 @@ def test_what_is_free_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         Engine.open(str(path), EngineOptions(chunk=16, n_ctx=1 << 16))
     with Engine.open(str(path), EngineOptions(chunk=16, n_ctx=fits)) as engine:
         assert engine.n_ctx == fits
-    monkeypatch.setattr(engine_module, "free_memory", lambda: 1000)
-    monkeypatch.setattr(engine_module, "memory_limit", lambda: "")
+    monkeypatch.setattr(machine, "free_memory", lambda: 1000)
+    monkeypatch.setattr(opening, "memory_limit", lambda: "")
     with pytest.raises(ResourceError, match=r"free 0\.0 GB\. Not even a short context fits: [^,]* is needed\.$"):
         Engine.open(str(path), EngineOptions(chunk=16))
-    monkeypatch.setattr(engine_module, "memory_limit", lambda: "ulimit -v")
+    monkeypatch.setattr(opening, "memory_limit", lambda: "ulimit -v")
     with pytest.raises(ResourceError, match=r"free 0\.0 GB \(limited by ulimit -v\)\. .* or a higher limit\.$"):
         Engine.open(str(path), EngineOptions(chunk=16))
-
-
-@pytest.mark.parametrize("arch", [a for a in ARCHITECTURES if a in ARCHS])
-@pytest.mark.parametrize("chunk", [1, 40, 512])
-def test_activations_take_no_more_than_was_reckoned(
-    arch: str, chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reckoned = []
-
-    def record(*args: int) -> int:
-        reckoned.append(args[4])
-        return choose_context(*args)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(engine_module, "choose_context", record)
-    path = make_tiny(tmp_path / "m.gguf", arch=arch, **SMALL)
-    with Engine.open(str(path), EngineOptions(chunk=chunk, threads=1)) as engine:
-        seq = engine.new_sequence()
-        for want in ("last", "all"):
-            engine.forward(seq, list(range(60)), want)
-        assert engine.executor.memory()["activations"] <= reckoned[0]
-        taken = engine.executor.memory()
-        need = memory_need(engine.config, 0, reckoned[0], engine.n_ctx)
-        assert taken["activations"] + taken["partial results"] + taken["rotary tables"] <= need.work
 
 
 # ---- refusals of forward ----

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
+from ie.engine import Part
 from ie.engine.generation import generate
 from ie.errors import ResourceError
+from ie.program.step import Phase
 
-V = 10
+V, CHUNK = 10, 50
 
 
 class FakeSequence:
@@ -20,30 +23,39 @@ class FakeSequence:
     def __len__(self) -> int:
         return len(self.tokens)
 
+    limit = 100
+
     def truncate(self, n: int) -> None:
         del self.tokens[n:]
+
+    def require(self, n: int) -> None:
+        if len(self) + n > self.limit:
+            raise ResourceError("the context is full")
+
+
+class Opened(NamedTuple):
+    """What a generation asks of an engine that is open."""
+
+    n_ctx: int
+    state_slots: int = 0
+
+    def most_rows(self, phase: Phase, every_logit: bool = False) -> int:
+        return CHUNK
 
 
 class FakeEngine:
     """Logits say which token comes next: one more than the last. Records what was asked of it."""
 
-    state_slots = 0
-
     def __init__(self, n_ctx: int = 100) -> None:
-        self.n_ctx, self.calls = n_ctx, list[tuple[list[int], str]]()
+        self.opened, self.calls = Opened(n_ctx), list[tuple[list[int], str]]()
 
-    def verify(self, seq: FakeSequence, tokens: Sequence[int]) -> np.ndarray:
-        rows = self.forward(seq, tokens, "all")
-        self.calls[-1] = (list(tokens), "verify")
-        return rows
-
-    def forward(self, seq: FakeSequence, tokens: Sequence[int], want: str) -> np.ndarray:
-        self.calls.append((list(tokens), want))
-        if len(seq) + len(tokens) > self.n_ctx:
-            raise ResourceError("the context is full")
+    def step(self, parts: Sequence[Part], phase: Phase) -> list[np.ndarray]:
+        ((seq, tokens, outs),) = parts
+        wanted = "none" if not outs else "all" if len(outs) == len(tokens) > 1 else "last"
+        self.calls.append((list(tokens), wanted if phase is Phase.PROMPT else "verify"))
+        assert len(seq) + len(tokens) <= self.opened.n_ctx
         seq.tokens += tokens
-        rows = tokens if want == "all" else tokens[-1:]
-        return np.eye(V, dtype=np.float32)[[(t + 1) % V for t in rows]]
+        return [np.eye(V, dtype=np.float32)[[(tokens[i] + 1) % V for i in outs]]]
 
 
 class Greedy:
@@ -57,7 +69,7 @@ class Greedy:
 
 
 def run(engine: FakeEngine, seq: FakeSequence, prompt: list[int], n: int, **more: object) -> tuple[list[int], Greedy]:
-    sampler = Greedy()
+    sampler, seq.limit = Greedy(), engine.opened.n_ctx
     options = {"eog_ids": frozenset({9}), **more}
     return list(generate(engine, seq, prompt, sampler, max_tokens=n, **options)), sampler  # type: ignore[arg-type]
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ie.engine.kv import BLOCK, BlockPool, Sequence
+from ie.engine.kv import BLOCK, BlockPool, KvSequence
 from ie.errors import ResourceError
 from ie.program.step import StepInputs
 
@@ -21,7 +21,7 @@ class Sequences(RuleBasedStateMachine):
     def start(self, blocks: int, limit: int) -> None:
         self.pool, self.limit = BlockPool(blocks), limit
         self.step = StepInputs(4, SLOTS, MAX_BLOCKS)
-        self.sequences = [Sequence(i, self.pool, self.step, limit) for i in range(SLOTS)]
+        self.sequences = [KvSequence(i, self.pool, limit) for i in range(SLOTS)]
         self.expected: list[list[int]] = [[] for _ in range(SLOTS)]
 
     @rule(i=st.integers(0, SLOTS - 1), n=st.integers(0, 3) | st.integers(0, 80))
@@ -30,12 +30,12 @@ class Sequences(RuleBasedStateMachine):
         tokens = list(range(len(have), len(have) + n))
         blocks = -(-(len(have) + n) // BLOCK) - -(-len(have) // BLOCK)
         fits = len(have) + n <= self.limit and blocks <= self.pool.n_free
-        before = (seq.tokens[:], seq.blocks[:], self.pool.n_free, self.step.tables.tolist())
+        before = (seq.tokens[:], seq.blocks[:], self.pool.n_free, list(seq.phases))
         try:
             seq.extend(tokens)
         except ResourceError:
             assert not fits
-            assert before == (seq.tokens, seq.blocks, self.pool.n_free, self.step.tables.tolist())
+            assert before == (seq.tokens, seq.blocks, self.pool.n_free, list(seq.phases))
         else:
             assert fits
             have += tokens
@@ -47,6 +47,14 @@ class Sequences(RuleBasedStateMachine):
         self.sequences[i].truncate(n)
         assert self.sequences[i].blocks == kept, "kept positions stay where they are"
         del self.expected[i][n:]
+
+    @rule(i=st.integers(0, SLOTS - 1))
+    def write_table(self, i: int) -> None:
+        """By difference, as the engine does before a step; in between anything may have happened to the sequence."""
+        seq = self.sequences[i]
+        self.step.set_blocks(i, seq.blocks, seq.changed)
+        seq.changed = len(seq.blocks)
+        assert self.step.tables[i].tolist() == seq.blocks + [-1] * (MAX_BLOCKS - len(seq.blocks))
 
     @rule(i=st.integers(0, SLOTS - 1), wrong=st.sampled_from([-1, 1]))
     def truncate_wrongly(self, i: int, wrong: int) -> None:
@@ -64,10 +72,9 @@ class Sequences(RuleBasedStateMachine):
     @invariant()
     def tables_are_right(self) -> None:
         self.pool.check([s.blocks for s in self.sequences])
-        for seq, tokens, row in zip(self.sequences, self.expected, self.step.tables.tolist(), strict=True):
-            n = -(-len(tokens) // BLOCK)
-            assert seq.tokens == tokens and len(seq) == len(tokens)
-            assert row == seq.blocks + [-1] * (MAX_BLOCKS - n) and len(seq.blocks) == n
+        for seq, tokens in zip(self.sequences, self.expected, strict=True):
+            assert seq.tokens == tokens and len(seq) == len(tokens) == len(seq.phases)
+            assert len(seq.blocks) == -(-len(tokens) // BLOCK)
         assert self.pool.n_free == self.pool.n_blocks - sum(len(s.blocks) for s in self.sequences)
 
 
@@ -84,7 +91,7 @@ class States(RuleBasedStateMachine):
 
     @initialize(slots=st.sampled_from([1, 2, 8, 16]))
     def start(self, slots: int) -> None:
-        self.seq = Sequence(0, BlockPool(20), StepInputs(64, 1, 20), 600, slots)
+        self.seq = KvSequence(0, BlockPool(20), 600, slots)
         self.ring: dict[int, list[int]] = {}
         self.fresh = 0
         self.single = 0  # states of the last tokens that are in the ring
@@ -92,12 +99,12 @@ class States(RuleBasedStateMachine):
     def step(self, rows: int) -> None:
         """What a step of the engine does to the ring (ie_state_slot in core_laws/ie_core.h)."""
         seq, keep = self.seq, self.seq.keep(rows)
-        assert 1 <= keep <= min(rows, seq.slots)
+        assert 1 <= keep <= min(rows, seq.copies)
         begin, state = seq.stored, seq.state
         assert self.ring.get(state, []) == seq.tokens[:begin] if state >= 0 else begin == 0
         for t in range(rows - keep, rows):
-            self.ring[(state + 1 + t - (rows - keep)) % seq.slots] = seq.tokens[: begin + t + 1]
-        self.single = min(self.single + rows, seq.slots) if keep == rows else 1
+            self.ring[(state + 1 + t - (rows - keep)) % seq.copies] = seq.tokens[: begin + t + 1]
+        self.single = min(self.single + rows, seq.copies) if keep == rows else 1
         seq.advance(rows)
 
     @rule(rows=st.integers(1, 16) | st.integers(1, 40))
@@ -125,12 +132,12 @@ class States(RuleBasedStateMachine):
     @invariant()
     def the_state_has_seen_what_is_stored(self) -> None:
         seq = self.seq
-        assert 0 <= seq.stored <= len(seq.tokens) and -1 <= seq.state < seq.slots
+        assert 0 <= seq.stored <= len(seq.tokens) and -1 <= seq.state < seq.copies
         if seq.stored:
             assert self.ring[seq.state] == seq.tokens[: seq.stored]
             for back in range(1, seq.kept + 1):
                 if seq.stored > back:
-                    assert self.ring[(seq.state - back) % seq.slots] == seq.tokens[: seq.stored - back]
+                    assert self.ring[(seq.state - back) % seq.copies] == seq.tokens[: seq.stored - back]
 
 
 TestStates = States.TestCase
@@ -138,7 +145,7 @@ TestStates.settings = settings(max_examples=40, stateful_step_count=30, deadline
 
 
 def test_models_without_state_feed_nothing_again() -> None:
-    seq = Sequence(0, BlockPool(4), StepInputs(64, 1, 4), 100)
+    seq = KvSequence(0, BlockPool(4), 100)
     seq.extend(list(range(50)))
     seq.advance(50)
     seq.truncate(20)
@@ -172,9 +179,8 @@ def test_pool_check_finds_lost_and_shared_blocks() -> None:
 
 
 def test_messages_say_what_to_do() -> None:
-    step = StepInputs(4, 2, 4)
     pool = BlockPool(3)
-    seq, other = Sequence(0, pool, step, 40), Sequence(1, pool, step, 1000)
+    seq, other = KvSequence(0, pool, 40), KvSequence(1, pool, 1000)
     seq.extend([1] * 30)
     with pytest.raises(ResourceError, match=r"30 tokens held, 11 more do not fit into 40; a longer context \(-c\)"):
         seq.extend([1] * 11)

@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ie.formats.table import layout_by_name
 from ie.program import Buffer, Cache, Command, Matrix, Program, Vector, View, finish
 from ie.program.passes import fuse, join
 from ie.program.stages import Access, accesses, check_stages, stages
@@ -153,8 +152,7 @@ def test_reads_and_writes_of_one_argument_are_both_accesses() -> None:
 
 # ---- checks of commands ----
 
-F32 = layout_by_name("f32x16")
-Q8 = layout_by_name("q8_0x16")
+F32, Q8 = ("F32", "f32"), ("Q8_0", "q8")
 
 
 def _view(name: str, cols: int, dtype: str = "f32") -> View:
@@ -170,7 +168,7 @@ def _view(name: str, cols: int, dtype: str = "f32") -> View:
         (Command("quantize", {"x": _view("x", 32, "q8"), "yq": _view("y", 32, "q8")}), "quantize .*x is q8"),
         (Command("add", {**{n: _view(n, 8) for n in "aby"}, "z": 1}), "add: no argument {'z'}"),
         (
-            Command("matmul", {"x": _view("x", 32), "w": Matrix(("w",), (8,), 64, F32), "y": _view("y", 8)}),
+            Command("matmul", {"x": _view("x", 32), "w": Matrix(("w",), (8,), 64, *F32), "y": _view("y", 8)}),
             "matmul .*w: K is 64, but 32",
         ),
         (
@@ -178,7 +176,7 @@ def _view(name: str, cols: int, dtype: str = "f32") -> View:
                 "matmul",
                 {
                     "x": _view("x", 64),
-                    "w": Matrix(("w",), (8,), 64, F32),
+                    "w": Matrix(("w",), (8,), 64, *F32),
                     "y": _view("y", 8),
                     "bias": Vector(("b",), 9),
                 },
@@ -205,9 +203,9 @@ def test_slices_stay_inside() -> None:
 # ---- passes on small programs ----
 
 
-def _product(name: str, x: View, m: int, layout: object = F32, domain: int = 0, **more: object) -> Command:
+def _product(name: str, x: View, m: int, kind: tuple[str, str] = F32, domain: int = 0, **more: object) -> Command:
     y = View.of(Buffer("y" + name, "f32", m, domain))
-    return Command("matmul", {"x": x, "w": Matrix((name,), (m,), x.cols, layout), "y": y, **more}, domain=domain)  # type: ignore[arg-type]
+    return Command("matmul", {"x": x, "w": Matrix((name,), (m,), x.cols, *kind), "y": y, **more}, domain=domain)
 
 
 def _names(commands: Sequence[Command]) -> list[tuple[str, ...]]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ie.program.step import STEP_DTYPE, STEP_FIELDS, Run, StepInputs
+from ie.program.step import STEP_DTYPE, STEP_FIELDS, Phase, Run, StepInputs
 
 
 def _ints(address: int, n: int) -> list[int]:
@@ -33,7 +33,7 @@ def test_arrays_lie_inside_the_block_apart_and_on_cache_lines(rows: int, seqs: i
     spans = [(begin, begin + STEP_DTYPE.itemsize)]
     for name, array in step.arrays.items():
         at = array.ctypes.data
-        assert at % 64 == 0 and at == _struct(step)[name]
+        assert at % 64 == 0 and at == begin + _struct(step)[name]
         spans.append((at, at + array.nbytes))
     spans.sort()
     assert begin % 64 == 0 and spans[-1][1] <= end
@@ -64,18 +64,18 @@ def test_kernels_read_what_was_filled(runs: list[tuple[int, list[int]]], data: s
     step.fill(described, outs, skip=bool(runs[0][0] % 2))
     step.check()
     head = _struct(step)
-    assert head | {"n_rows": n, "n_outs": len(outs), "n_segs": len(runs), "max_blocks": 2, "kv_chunk": 0} == head
+    assert head | {"n_rows": n, "n_outs": len(outs), "n_segs": len(runs), "max_blocks": 2, "phase": 0} == head
     assert head["skip"] == runs[0][0] % 2
     rows = [(t, first + i, slot) for slot, first, tokens, _, _ in described for i, t in enumerate(tokens)]
-    got = zip(*(_ints(head[name], n) for name in ("token", "pos", "seq")), strict=True)
+    got = zip(*(_ints(step.address + head[name], n) for name in ("token", "pos", "seq")), strict=True)
     assert list(got) == rows
-    assert _ints(head["out_row"], len(outs)) == outs
+    assert _ints(step.address + head["out_row"], len(outs)) == outs
     segments, row = [], 0
     for run in described:
         segments += [row, len(run.tokens), run.state, run.keep]
         row += len(run.tokens)
-    assert _ints(head["seg"], 4 * len(runs)) == segments
-    assert _ints(head["tables"], 8) == list(range(8))
+    assert _ints(step.address + head["seg"], 4 * len(runs)) == segments
+    assert _ints(step.address + head["tables"], 8) == list(range(8))
 
 
 def test_filling_moves_nothing() -> None:
@@ -85,6 +85,35 @@ def test_filling_moves_nothing() -> None:
     for n in (1, 7, 8, 20):
         step.fill([Run(1, 5, list(range(n)))], [n - 1])
         assert {k: _struct(step)[k] for k in before} == before
+
+
+def test_a_copy_elsewhere_is_the_same_step() -> None:
+    """No word of the block says where it stands."""
+    made = []
+    for _ in range(2):
+        step = StepInputs(20, 2, 3)
+        step.set_blocks(1, [2, 0])
+        step.fill([Run(1, 5, [7, 8, 9])], [2], Phase.GENERATED)
+        made.append((step.address, step.memory.tobytes()))
+    assert made[0][0] != made[1][0] and made[0][1] == made[1][1]
+
+
+def test_phase_and_skip_flag() -> None:
+    step = StepInputs(4, 1, 1)
+    for phase in Phase:
+        step.fill([Run(0, 0, [1])], [], phase, skip=phase is Phase.GENERATED)
+        assert (step.phase, step.skip, _struct(step)["phase"]) == (phase, int(phase), int(phase))
+    step.skip = 1
+    assert _struct(step)["skip"] == 1
+
+
+def test_block_tables_are_written_by_difference() -> None:
+    step = StepInputs(4, 2, 4)
+    step.set_blocks(1, [5, 6, 7])
+    step.set_blocks(1, [9, 6, 8], 2)  # the caller says that the first two are as they were
+    assert step.tables.tolist() == [[-1] * 4, [5, 6, 8, -1]]
+    step.set_blocks(1, [5], 1)
+    assert step.tables[1].tolist() == [5, -1, -1, -1]
 
 
 def test_tables_start_without_blocks() -> None:
