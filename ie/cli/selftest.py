@@ -103,7 +103,7 @@ def logits(path: str, options: EngineOptions) -> NDArray[np.float32]:
     with Engine.open(path, options) as engine:
         seq = engine.new_sequence()
         rows = [np.array(engine.forward(seq, TOKENS[:prompt], "all"))]
-        rows += [np.array(engine.forward(seq, [token], "last")) for token in TOKENS[prompt:]]
+        rows += [np.array(engine.verify(seq, [token])) for token in TOKENS[prompt:]]
     return np.concatenate(rows)
 
 

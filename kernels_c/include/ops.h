@@ -13,7 +13,7 @@ typedef struct { uint64_t p; int32_t stride; int32_t cols; } ie_view;
 /* Weights: address, layout id (formats.h), bytes of a tile, blocks along K, rows of a tile. */
 typedef struct { uint64_t p; int32_t layout; int32_t tile; int32_t blocks; int32_t lanes; } ie_matrix;
 /* Several of one shape: the first, and bytes from one to the next. */
-typedef struct { uint64_t p; int32_t layout; int32_t tile; int32_t blocks; int32_t lanes; int32_t stride; int32_t reserved; } ie_matrices;
+typedef struct { uint64_t p; int32_t layout, tile, blocks, lanes, stride, reserved; } ie_matrices;
 /* Rows in a GGUF format: address, format id, bytes of a row. */
 typedef struct { uint64_t p; int32_t format; int32_t row_bytes; } ie_table;
 /* Keys or values of one layer: address, KiB from one chunk of the KV cache to the next. */

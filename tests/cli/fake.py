@@ -67,6 +67,10 @@ class FakeSequence:
         assert 0 <= n <= len(self.tokens)
         del self.tokens[n:]
 
+    def require(self, n: int) -> None:
+        if len(self) + n > self._engine.n_ctx:
+            raise ResourceError("the context is full")
+
     def close(self) -> None:
         self._engine.open_sequences -= 1
 

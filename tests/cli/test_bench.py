@@ -36,7 +36,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture
 def ie_bench(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
     readings = itertools.cycle([30e9, 36.2e9])  # each repetition stands between two of them
-    monkeypatch.setattr("ie.devices.cpu.CpuExecutor.read_bandwidth", lambda executor: next(readings))
+    monkeypatch.setattr("ie.devices.CompiledExecutor.read_bandwidth", lambda executor: next(readings))
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
 
     def call(*argv: Any) -> tuple[int, str, str]:

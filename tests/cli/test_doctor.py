@@ -15,7 +15,7 @@ from ie.cli.selftest import TOKENS, SelfTest, model_bytes
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A measurement of bandwidth takes seconds and proves nothing here."""
-    monkeypatch.setattr("ie.engine.engine.measured_bandwidth", lambda threads=None: 33.1e9)
+    monkeypatch.setattr("ie.devices.cpu.read_bandwidth", lambda threads=None: 33.1e9)
 
 
 def report(capfd: pytest.CaptureFixture[str]) -> tuple[int, dict[str, str]]:

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from ie.cli.drafting import Drafting
 from ie.cli.load import load
 from ie.cli.options import parse
 from ie.cli.summary import Timing, summary
-from ie.engine import engine as engine_module
+from ie.engine import opening
 from ie.engine.drafter import DraftStats
 from ie.errors import OptionError
 from ie.measure.bench import Case, measure_drafted, weight_rate
@@ -174,7 +175,7 @@ def test_files_that_do_not_fit(ie_run: IeRun, files: dict[str, str], name: str, 
 
 def test_options_become_the_engines() -> None:
     def drafting(*argv: str) -> DraftOptions | None:
-        return parse("ie-run", argv).engine().draft
+        return parse("ie-run", argv).drafting()
 
     assert drafting() is None and drafting("--draft", "0") is None
     assert drafting("--draft", "3") == DraftOptions(3, 0.6, 131072, True, None)
@@ -187,7 +188,7 @@ def test_options_become_the_engines() -> None:
 def test_short_memory_is_said_once(ie_run: IeRun, files: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     base = [files["all"], "-p", PROMPT, "-n", "30", "--temp", "0"]
     want = ie_run(*base)[1]
-    monkeypatch.setattr(engine_module, "choose_slots", lambda *args: 8)
+    monkeypatch.setattr(opening, "choose_slots", lambda *args: 8)
     _, out, err = ie_run(*base, "--draft", "15", "--draft-pmin", "0", "--drafter", "mtp", "--spec-trace")
     assert out == want
     said = "note: memory is short: 8 copies of the recurrent state instead of 16, so a step checks at most 7 drafts"
@@ -351,10 +352,11 @@ def test_bench_counts_only_what_is_timed() -> None:
             return self.now
 
     class Engine(FakeEngine):
-        state_slots = 0
+        opened = SimpleNamespace(n_ctx=99, state_slots=0, most_rows=lambda phase, every_logit=False: 512)
 
-        def verify(self, seq: Any, tokens: Sequence[int]) -> Any:
-            return self.forward(seq, tokens, "all")
+        def step(self, parts: Any, phase: Any) -> list[Any]:
+            ((seq, tokens, outs),) = parts
+            return [self.forward(seq, tokens, "all")[list(outs)]]
 
     class Alphabet:
         """Knows it up to m."""

@@ -44,9 +44,9 @@ def wrong_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     """The reference executor computes one value of the second layer's glu wrongly."""
 
     class Wrong(ReferenceExecutor):
-        def load(self, gguf: Any, config: Any, program: Any, *args: Any, **more: Any) -> None:
-            self.commands = program.commands
-            super().load(gguf, config, program, *args, **more)
+        def load(self, job: Any, progress: Any) -> None:
+            self.commands = job.programs["model"].commands
+            super().load(job, progress)
 
         def run_command(self, handle: int, step: Any, index: int) -> None:
             super().run_command(handle, step, index)

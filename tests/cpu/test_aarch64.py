@@ -31,7 +31,7 @@ from tests.rig import ISAS, Case, run_cpu
 
 ROOT = Path(__file__).resolve().parents[2]
 REPLAY = ROOT / "tests" / "cpu" / "replay.c"
-WEIGHTED = [op.name for op in OPS.values() if any(a.kind == "matrix" for a in op.args)]
+WEIGHTED = [op.name for op in OPS.values() if any(a.kind in ("matrix", "matrices") for a in op.args)]
 FAST = [layout for layout in LAYOUTS if layout.fields]
 ROWS: Sequence[tuple[str, Callable[[int], bool]]] = (
     ("few rows", lambda n: n <= 8),
@@ -158,9 +158,9 @@ def test_a_difference_is_noticed(native_program: list[str], tmp_path: Path) -> N
     whole = made.write(tmp_path / "cases.bin").read_bytes()
     assert replay(native_program, tmp_path / "cases.bin", "portable")[0] == 0
     view = next(view for arg, view in case.program.commands[0].views() if "w" in arg.access)
-    result = run_cpu(case).guards[view.buffer].array[0, :16].tobytes()
+    result = run_cpu(case).rows(view.buffer, 1)[0, :16].tobytes()
     at = whole.rindex(result)
-    for place in (at, at + 15, at - 1):  # the first row stands right after a band
+    for place in (at, at + 15, at - 1):  # what lies before the first row is as it was
         (tmp_path / "bad.bin").write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         status, lines = replay(native_program, tmp_path / "bad.bin", "portable")
         assert status == 1 and lines[-1] == "portable 3: 1 cases, 1 differ" and "add: byte" in lines[0]

@@ -57,7 +57,7 @@ def feed(path: str, executor: Any, edit: Any = None, decode: int = DECODE) -> An
         seq = engine.new_sequence()
         logits = engine.forward(seq, ids[:PROMPT])
         for token in ids[PROMPT:]:
-            logits = engine.forward(seq, [token])
+            logits = engine.verify(seq, [token])
         return logits.copy()
 
 

@@ -203,10 +203,10 @@ def test_small_heads_draft_nearly_the_same(tmp_path: Path) -> None:
     assert len({t for t, _ in full}) > 100
     same = [a[0] == b[0] for a, b in zip(full, probabilities[True, 0], strict=True)]
     assert 0.8 < np.mean(same) and full != probabilities[True, 0]
-    for vocabulary, kept in ((200, 208), (9, 16)):
+    for vocabulary, kept in ((200, 224), (9, 32)):
         inside = [t for t, _ in probabilities[False, vocabulary]]
         assert all(t < kept or t >= 1100 - 512 for t in inside), (
-            "the first ones in whole groups of 16, and the last 512"
+            "the first ones in whole groups of 32, and the last 512"
         )
         assert {t for t in inside if t < kept} and {t for t in inside if t >= 588}
         for (t, p), (small_t, small_p) in zip(full, probabilities[False, vocabulary], strict=True):

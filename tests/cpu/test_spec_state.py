@@ -130,10 +130,10 @@ def test_the_comparison_sees_a_wrong_state(path: str, fresh: Engine) -> None:
         engine.forward(seq, ids[:30])
         engine.verify(seq, ids[30:36])
         compare(engine, seq, fresh, "right")
-        seq.state = (seq.state - 1) % seq.slots
+        seq.state = (seq.state - 1) % seq.copies
         with pytest.raises(AssertionError, match="delta"):
             compare(engine, seq, fresh, "slot")
-        seq.state = (seq.state + 1) % seq.slots
+        seq.state = (seq.state + 1) % seq.copies
         seq.tokens[33] = (seq.tokens[33] + 1) % N_VOCAB
         with pytest.raises(AssertionError, match="text"):
             compare(engine, seq, fresh, "text")
@@ -241,7 +241,7 @@ def test_hidden_states_that_are_gone_are_made_anew(tmp_path: Path) -> None:
     ids = np.random.default_rng(6).integers(0, N_VOCAB, 200).tolist()
     again = 0
     with opened(path) as engine, opened(path, chunk=224) as fresh:
-        assert engine.config.delta is None and engine.ring == 32
+        assert engine.config.delta is None and engine.opened.ring == 32
         for back in (1, 2, 15, 16, 17, 28, 29, 31, 32, 33, 60, 150, 199):
             seq = engine.new_sequence()
             engine.forward(seq, ids)
@@ -290,7 +290,7 @@ def test_a_step_that_was_cut_short_leaves_nothing_behind(
 
 
 def test_a_second_chunk_of_the_cache_leaves_the_first_as_it_was(path: str) -> None:
-    with Engine.open(path, EngineOptions(n_ctx=2 * CHUNK * BLOCK, threads=1, draft=DRAFT)) as engine:
+    with Engine.open(path, EngineOptions(n_ctx=2 * CHUNK * BLOCK, threads=1), draft=mtp(DRAFT)) as engine:
         seq = engine.new_sequence()
         engine.forward(seq, [3 + i * 7 % (N_VOCAB - 3) for i in range(CHUNK * BLOCK)])
         pos = np.arange(len(seq))

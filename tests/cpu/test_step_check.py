@@ -38,7 +38,7 @@ def _head(name: str, value: int) -> Spoil:
 BROKEN = {
     "no rows": (_head("n_rows", 0), "0 rows, expected 1 to"),
     "negative rows": (_head("n_rows", -3), "-3 rows, expected 1 to"),
-    "more rows than the binding has": (_head("n_rows", 5), "5 rows, expected 1 to 4"),
+    "more rows than the binding has": (_head("n_rows", 17), "17 rows, expected 1 to 16"),
     "more outputs than the logits hold": (_head("n_outs", 5), "5 output rows, expected at most"),
     "negative outputs": (_head("n_outs", -1), "-1 output rows, expected at most"),
     "no segments": (_head("n_segs", 0), "segment 0"),

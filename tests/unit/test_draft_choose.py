@@ -8,12 +8,17 @@ import pytest
 
 from ie.draft.choose import AGREE, MARGIN, PROBE_EVERY, TRIALS, AutoDrafter, LookupDrafter, MtpDrafter, Plain, make
 from ie.draft.lookup import MAX_DRAFT
+from ie.draft.mtp import CHAIN, Mtp
 from ie.engine.drafter import PLAIN, DraftStats
 from ie.errors import OptionError
 
 
 class File:
     path = "m.gguf"
+
+
+class Chain:
+    outputs = (1, 2)
 
 
 class Engine:
@@ -23,11 +28,11 @@ class Engine:
     gguf = File()
 
     def __init__(self, chain: list[int] | None = None, probabilities: list[float] | None = None) -> None:
-        self.chain = None if chain is None else object()
+        self.programs = {} if chain is None else {CHAIN: Chain}
+        self.draft_model = Mtp()
         self.tokens = chain or []
         self.probabilities = probabilities or [1.0] * len(self.tokens)
         self.asked: list[int] = []
-        self.prepared = 0
 
     def draft(self, seq: Any, token: int, n: int) -> list[tuple[int, float]]:
         self.asked.append(n)
@@ -217,7 +222,7 @@ def test_alone_it_has_nothing_to_choose() -> None:
 def test_made_by_what_the_model_has(kind: str, has_mtp: bool, measured: bool, expected: type, limit: int) -> None:
     engine = Engine([1] if has_mtp else None)
     made: Any = make(kind, engine, 5, measured)  # type: ignore[arg-type]
-    assert type(made) is expected and made.limit == limit and engine.prepared == 1
+    assert type(made) is expected and made.limit == limit
     if isinstance(made, AutoDrafter):
         assert [type(d) for d in made.drafters] == [MtpDrafter, Plain]
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ie.program import Buffer, Cache, Command, Matrix, Program, Vector, View, finish
-from ie.program.passes import fuse, join
+from ie.program.passes import JOINED_ROWS, fuse, join
 from ie.program.stages import Access, accesses, check_stages, stages
 from ie.program.step import OUTS, Run
 from tests.graphs import N_TOKENS, Graph
@@ -214,12 +214,14 @@ def _names(commands: Sequence[Command]) -> list[tuple[str, ...]]:
 
 def test_join_stacks_products_of_one_input() -> None:
     x = _view("x", 64)
-    q, k, v = (_product(n, x, m) for n, m in (("q", 32), ("k", 16), ("v", 40)))
+    q, k, v = (_product(n, x, m) for n, m in (("q", 64), ("k", 32), ("v", 40)))
     assert _names(join([q, k, v])) == [("q", "k", "v")]
-    assert _names(join([q, v, k])) == [("q", "v"), ("k",)]  # 72 rows do not end a group of 16
-    after = Command("add", {"a": k.args["y"], "b": _view("z", 16), "y": _view("s", 16)})
+    assert _names(join([q, v, k])) == [("q", "v"), ("k",)]  # 104 rows do not end a group of 32
+    short = _product("s", x, 16)
+    assert _names(join([short, q])) == [("s",), ("q",)] and JOINED_ROWS == 32
+    after = Command("add", {"a": k.args["y"], "b": _view("z", 32), "y": _view("s", 32)})
     (joined, add) = join([q, k, after])
-    assert add.args["a"] == View(joined.args["y"].buffer, 32, 16)
+    assert add.args["a"] == View(joined.args["y"].buffer, 64, 32)
 
 
 def test_join_leaves_alone_what_differs() -> None:
