@@ -62,10 +62,10 @@ def measure(path: str, depth: int, threads: int, rounds: int) -> dict[str, Any]:
         handle = int(Phase.GENERATED)
 
         def step(position: int) -> float:
-            engine.step_inputs.fill([Run(seq.index, position, [7])], [0], Phase.GENERATED)
+            engine.steps.inputs.fill([Run(seq.index, position, [7])], [0], Phase.GENERATED)
             begin = time.perf_counter()
             for _ in range(STEPS):
-                engine.executor.run(handle, engine.step_inputs)
+                engine.executor.run(handle, engine.steps.inputs)
             return (time.perf_counter() - begin) / STEPS
 
         memory = native.Memory(SAMPLE, "reading", huge=True)
@@ -76,12 +76,12 @@ def measure(path: str, depth: int, threads: int, rounds: int) -> dict[str, Any]:
             return memory.nbytes / min(lib.ie_read_seconds(pool, start, memory.nbytes) for _ in range(2))
 
         attends = np.array([c.op == "attention" for c in engine.executor.bound[handle].program.commands])
-        tables = engine.step_inputs.tables
+        tables = engine.steps.inputs.tables
 
         def commands(position: int) -> tuple[float, float]:
             """Seconds of attention and of all other commands."""
-            engine.step_inputs.fill([Run(seq.index, position, [7])], [0], Phase.GENERATED)
-            runs = [engine.executor.run_timed(handle, engine.step_inputs) for _ in range(TIMED)]
+            engine.steps.inputs.fill([Run(seq.index, position, [7])], [0], Phase.GENERATED)
+            runs = [engine.executor.run_timed(handle, engine.steps.inputs) for _ in range(TIMED)]
             times = np.median(np.array(runs), axis=0) / 1e9
             return float(times[attends].sum()), float(times[~attends].sum())
 

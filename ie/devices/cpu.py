@@ -62,8 +62,8 @@ class CpuDevice:
         if self.pool == self.ffi.NULL:
             raise ResourceError(NO_THREADS.format(threads))
         self._memory: list[native.Memory] = []
-        self._programs: list[Any] = []  # ie_program
-        self._kept: list[Any] = []  # what the structs point to
+        self._programs: list[Any] = []  # ie_program, and what these point to
+        self._kept: list[Any] = []
 
     def layout(self, format_name: str) -> Layout:
         return layout_for(format_by_name(format_name))
@@ -87,17 +87,12 @@ class CpuDevice:
 
     def load(self, commands: np.ndarray, stage_starts: np.ndarray, limits: Limits) -> int:
         bounds = self.ffi.new("ie_limits *", limits._asdict())
-        self._kept += [commands, bounds]
-        self._programs.append(self._struct(commands.ctypes.data, stage_starts, bounds))
+        struct = self.ffi.new("ie_program *", {"n_cmds": int(stage_starts[-1]), "n_stages": len(stage_starts) - 1})
+        struct.cmds, struct.stage_start = commands.ctypes.data, stage_starts.ctypes.data
+        struct.limits = int(self.ffi.cast("uintptr_t", bounds))
+        self._kept += [commands, stage_starts, bounds]
+        self._programs.append(struct)
         return len(self._programs) - 1
-
-    def _struct(self, commands: int, stage_starts: np.ndarray, limits: Any) -> Any:
-        struct = self.ffi.new("ie_program *")
-        struct.cmds, struct.stage_start = commands, stage_starts.ctypes.data
-        struct.n_stages, struct.n_cmds = len(stage_starts) - 1, int(stage_starts[-1])
-        struct.limits = int(self.ffi.cast("uintptr_t", limits))
-        self._kept.append(stage_starts)
-        return struct
 
     def run(self, handle: int, step: StepInputs) -> bool:
         return bool(self.lib.ie_run(self.pool, self._programs[handle], step.address) == 0)

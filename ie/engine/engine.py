@@ -19,11 +19,11 @@ from ..errors import IeError
 from ..gguf import GgufFile
 from ..machine import this_machine
 from ..program import Program
-from ..program.step import Phase, StepInputs
+from ..program.step import Phase
 from ..settings import EngineOptions, resolve_threads
 from . import opening
 from .drafter import DraftModel
-from .kv import BlockPool, KvSequence
+from .kv import KvSequence
 from .opening import DECODE_ROWS, Edit
 from .steps import Part, Steps, token_ids
 
@@ -85,8 +85,7 @@ class Engine:
         `edit` may shorten the program before anything is loaded (see `narrow`). `gguf`: the file, where it is open
         already. `draft`: programs that draft for the model. The engine closes both, also when opening fails.
         """
-        chosen = options or EngineOptions()
-        report = progress or (lambda done, total: None)
+        chosen, report = options or EngineOptions(), progress or (lambda done, total: None)
         try:
             gguf = gguf or GgufFile.open(path)
             threads = resolve_threads(chosen.threads, this_machine().cores)
@@ -113,16 +112,6 @@ class Engine:
             self.draft_model.close()
 
     @property
-    def pool(self) -> BlockPool:
-        """Which blocks of the KV cache are free."""
-        return self.steps.pool
-
-    @property
-    def step_inputs(self) -> StepInputs:
-        """Those of the last step."""
-        return self.steps.inputs
-
-    @property
     def program(self) -> Program:
         """The model's own."""
         return self.programs[MODEL]
@@ -143,18 +132,17 @@ class Engine:
         sequences are then unchanged, and so they are when the step is interrupted. A sequence's logits and what it
         leaves behind do not depend on the others.
         """
-        ready = self._ready(parts, phase)
-        begin = time.monotonic()
+        ready, begin = self._ready(parts, phase), time.monotonic()
         for part in ready:
             self.steps.settle(part.sequence)
-        starts = [len(part.sequence) for part in ready]
+        starts = [(part.sequence, len(part.sequence)) for part in ready]
         try:
             for seq, tokens, _ in ready:
                 seq.extend(tokens, phase)
             logits = self.steps.run(ready, phase)
         except BaseException:
-            for part, start in zip(ready, starts, strict=True):
-                part.sequence.truncate(start)
+            for seq, start in starts:
+                seq.truncate(start)
             raise
         stats = self.stats
         stats.seconds, stats.steps, stats.rows = (
@@ -175,11 +163,9 @@ class Engine:
     def forward(
         self, seq: KvSequence, tokens: Sequence[int], want: str = "last", phase: Phase = Phase.PROMPT
     ) -> np.ndarray:
-        """Append `tokens`, cut into chunks, and return logits, float32 [1 or len(tokens), n_vocab].
+        """Append `tokens`, cut into chunks; logits of the last one, or want "all" of them, float32 [rows, n_vocab].
 
-        want "last": of the last token. want "all": of every token.
-        ResourceError when they do not fit; the sequence is then unchanged. An interrupted call keeps the
-        tokens of whole chunks.
+        ResourceError when they do not fit; the sequence is then unchanged. An interrupted call keeps whole chunks.
         """
         ids = token_ids(tokens, self.n_vocab)
         if not ids or want not in ("last", "all"):

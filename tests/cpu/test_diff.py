@@ -358,7 +358,7 @@ def test_what_is_poked_is_peeked(models: Models, arch: str) -> None:
     for executor in (CpuExecutor(1), ReferenceExecutor("q8")):
         with Engine.open(models.path(arch), EngineOptions(chunk=CHUNK, n_ctx=64), executor=executor) as engine:
             engine.forward(engine.new_sequence(), tokens(CHUNK))
-            step, handle = engine.step_inputs, int(Phase.PROMPT)
+            step, handle = engine.steps.inputs, int(Phase.PROMPT)
             for command in engine.program.commands:
                 for _, item in diff.items(command, "w"):
                     place = diff.place_of(step, command, item, "w")
@@ -423,7 +423,7 @@ def test_stopping_after_each_command(models: Models, kind: str) -> None:
             assert logits.shape == (1, 0) or "logits" in cut.program.outputs
             command, handle = cut.program.commands[-1], int(Phase.PROMPT)
             got = [
-                (a.name, executor.peek(handle, i, diff.place_of(cut.step_inputs, command, i, "w")))
+                (a.name, executor.peek(handle, i, diff.place_of(cut.steps.inputs, command, i, "w")))
                 for a, i in diff.items(command, "w")
             ]
             weights.append(executor.memory()["weights"])
@@ -431,13 +431,13 @@ def test_stopping_after_each_command(models: Models, kind: str) -> None:
         with Engine.open(path, EngineOptions(n_ctx=64), executor=other) as whole:
             handle, seq = int(Phase.PROMPT), whole.new_sequence()
             seq.extend(ids)
-            whole.step_inputs.set_blocks(seq.index, seq.blocks)
-            whole.step_inputs.fill([diff_run(seq, ids)], [8])
+            whole.steps.inputs.set_blocks(seq.index, seq.blocks)
+            whole.steps.inputs.fill([diff_run(seq, ids)], [8])
             for i in range(index + 1):
-                other.run_command(handle, whole.step_inputs, i)
+                other.run_command(handle, whole.steps.inputs, i)
             for name, data in got:
                 item = command.args[name]
-                want = other.peek(handle, item, diff.place_of(whole.step_inputs, command, item, "w"))
+                want = other.peek(handle, item, diff.place_of(whole.steps.inputs, command, item, "w"))
                 if isinstance(data, Q8Rows):
                     assert isinstance(want, Q8Rows) and np.array_equal(data.codes, want.codes)
                 else:

@@ -107,7 +107,7 @@ def test_truncating_and_feeding_again(arch: str, fmt: str, models: Models) -> No
             end = min(70, keep + 12)
             same(engine.forward(seq, PROMPT[keep:end], "all"), want[keep:end], (keep, wrong))
             assert seq.tokens == PROMPT[:end]
-            engine.pool.check([seq.blocks])
+            engine.steps.pool.check([seq.blocks])
 
 
 @each_arch
@@ -118,13 +118,13 @@ def test_scattered_blocks(arch: str, fmt: str, models: Models) -> None:
     with opened(path, n_ctx=512, chunk=32) as engine:
         for order in ([9, 2, 14, 0, 5], [15, 14, 13, 12, 11]):
             rest = [b for b in range(16) if b not in order]
-            engine.pool._free = rest + order[::-1]
+            engine.steps.pool._free = rest + order[::-1]
             seq = engine.new_sequence()
             out = [engine.forward(seq, PROMPT[i : i + 23], "all").copy() for i in range(0, 70, 23)]
             assert seq.blocks == order[:3]
             same(np.concatenate(out), want, order)
             seq.close()
-            engine.pool.check([])
+            engine.steps.pool.check([])
 
 
 @each_arch

@@ -70,7 +70,7 @@ def test_what_is_forbidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
             for w, (region, at) in executor.at.items()
             if isinstance(w, Matrix | Vector)
         ]
-        items += [(a.ctypes.data, a.nbytes) for a in engine.step_inputs.arrays.values()]
+        items += [(a.ctypes.data, a.nbytes) for a in engine.steps.inputs.arrays.values()]
         assert len(items) > 10
         for at, n in items:
             assert not bad & set(range(at, at + n)) and {at + n} <= bad | {b for b, _ in items}, (at, n)

@@ -79,7 +79,7 @@ def together(engine: Engine, waiting: list[Any], most: int = 3) -> list[list[int
             active.remove(text)
             done.append(text)
             text.seq.close()
-    engine.pool.check([])
+    engine.steps.pool.check([])
     return [text.out for text in order]
 
 
@@ -149,7 +149,7 @@ def test_whatever_happens_to_the_others(data: st.DataObject, engine: Engine) -> 
         for seq in seqs:
             if seq is not None:
                 seq.close()
-    engine.pool.check([])
+    engine.steps.pool.check([])
 
 
 def _one_round(
@@ -190,7 +190,7 @@ def test_the_pool_is_shared_and_refusals_change_nothing(path: str) -> None:
         with pytest.raises(ResourceError, match="60 tokens held, 5 more do not fit into 64"):
             engine.step([Part(seqs[0], [1]), Part(seqs[1], variants.tokens(5))], Phase.PROMPT)
         assert [len(seq) for seq in seqs] == [60] * 3
-        engine.pool.check([seq.blocks for seq in seqs])
+        engine.steps.pool.check([seq.blocks for seq in seqs])
         with pytest.raises(IeError, match="of different ones"):
             engine.step([Part(seqs[0], [1]), Part(seqs[0], [2])], Phase.PROMPT)
         with pytest.raises(IeError, match="at least one token"):

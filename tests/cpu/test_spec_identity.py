@@ -81,7 +81,7 @@ def run(
         generate(engine, seq, prompt, sampler, max_tokens=n, eog_ids=frozenset(eog), drafter=drafter, stats=stats)
     )
     held = list(seq.tokens)
-    engine.pool.check([seq.blocks])
+    engine.steps.pool.check([seq.blocks])
     assert seq.stored == len(seq)
     seq.close()
     return out, held, stats
@@ -231,7 +231,7 @@ def test_a_caller_that_stops_inside_a_draft(name: str, models: Models) -> None:
         assert [next(first) for _ in range(stop)] == truth[:stop]
         first.close()
         assert seq.tokens == prompt + truth[: stop - 1]
-        engine.pool.check([seq.blocks])
+        engine.steps.pool.check([seq.blocks])
         drafter = make("auto", engine, 7)
         rest = generate(engine, seq, [truth[stop - 1]], sampler, max_tokens=40 - stop, eog_ids=(), drafter=drafter)
         assert list(rest) == truth[stop:]

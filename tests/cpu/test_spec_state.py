@@ -117,7 +117,7 @@ def test_ten_thousand_steps(path: str, fresh: Engine) -> None:
                 seq.truncate(start + 1 + int(rng.integers(0, rows)))
             if steps % 50 == 0 and seq.stored == len(seq):
                 compare(engine, seq, fresh, steps)
-                engine.pool.check([seq.blocks])
+                engine.steps.pool.check([seq.blocks])
                 compared += 1
     assert compared > 150 and chains > 1500 and again > 5
 

@@ -170,7 +170,7 @@ def test_a_full_context_leaves_the_sequence_as_it_was(engine: Engine) -> None:
         before = engine.forward(seq, [7]).copy()
         seq.truncate(39)
         assert np.array_equal(engine.forward(seq, [7]), before)
-        engine.pool.check([seq.blocks])
+        engine.steps.pool.check([seq.blocks])
 
 
 def test_there_is_one_sequence_at_a_time(engine: Engine) -> None:
@@ -183,7 +183,7 @@ def test_there_is_one_sequence_at_a_time(engine: Engine) -> None:
         second = engine.new_sequence()
         engine.forward(second, [1, 2, 3])
         second.close()
-        engine.pool.check([])
+        engine.steps.pool.check([])
 
 
 def test_an_interrupted_prompt_keeps_whole_chunks(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +201,7 @@ def test_an_interrupted_prompt_keeps_whole_chunks(engine: Engine, monkeypatch: p
         with pytest.raises(KeyboardInterrupt):
             engine.forward(seq, list(range(30)))
         assert seq.tokens == list(range(16))
-        engine.pool.check([seq.blocks])
+        engine.steps.pool.check([seq.blocks])
         after = engine.forward(seq, list(range(16, 30))).copy()
         seq.truncate(0)
         assert np.array_equal(engine.forward(seq, list(range(30))), after)

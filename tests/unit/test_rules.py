@@ -25,6 +25,8 @@ LONG_C = "int f(int a) {\n" + "    a++;\n" * 79 + "}\n"
     ("name", "text", "said"),
     [
         ("ie/a.py", "x = 1\n" * 801, "801 lines"),
+        ("ie/devices/cpu.py", "x = 1\n" * 151, "151 lines, the limit is 150"),
+        ("ie/engine/engine.py", "x = 1\n" * 201, "201 lines, the limit is 200"),
         ("ie/a.py", LONG_PY, "f has 81 lines"),
         ("kernels_c/a.c", LONG_C, "a function of 81 lines"),
         ("ie/a.py", "x = 1  # TO" + "DO later", "unfinished work"),
@@ -52,6 +54,18 @@ def test_an_offence_is_found(tmp_path: Path, name: str, text: str, said: str) ->
     path.write_text(text)
     found = check_rules.offences(tmp_path, {"--temp"})
     assert len(found) == 1 and said in found[0] and found[0].startswith(name)
+
+
+def test_what_is_more_than_a_few_files_belongs_into_a_room(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    (tmp_path / "ie" / "room").mkdir(parents=True)
+    for name in "abcdefgh":
+        for folder in ("ie", "ie/room"):
+            (tmp_path / folder / f"{name}.py").write_text("")
+    assert check_rules.offences(tmp_path, set()) == []
+    (tmp_path / "ie" / "i.py").write_text("")
+    (found,) = check_rules.offences(tmp_path, set())
+    assert found.startswith("ie/: 9 files at its top, the limit is 8: ie/a.py ie/b.py")
 
 
 @pytest.mark.parametrize(
