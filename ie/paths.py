@@ -1,8 +1,8 @@
 """Where things lie outside the program, and what the environment may say about it.
 
-Owns: the two environment variables that exist, IE_CACHE and IE_LOG, and the paths that follow from them. It is
-the only module that reads the environment. It creates nothing on import and decides nothing about behaviour. Also how
-a file is opened that must be a regular one.
+Owns: the two environment variables that exist, IE_CACHE and IE_LOG, and the paths that follow from them (where IE_CACHE
+is not set, XDG_CACHE_HOME counts). It is the only module that reads the environment or changes it. It creates nothing
+on import and decides nothing about behaviour. Also how a file is opened that must be a regular one.
 """
 
 from __future__ import annotations
@@ -13,6 +13,15 @@ import stat
 from pathlib import Path
 
 from .errors import ResourceError
+
+
+def no_threads_of_numpy() -> None:
+    """Before numpy is imported: no threads for its matrix products, unless the user asks for some. A process that may
+    start no more threads would be told so by OpenBLAS's own words and a SIGINT, as if somebody had pressed Ctrl-C."""
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+        if name in os.environ:
+            return
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 
 def cache_dir() -> Path:

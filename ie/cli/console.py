@@ -11,7 +11,9 @@ Statuses: 0 done, also when the reader of stdout left early; 1 error; 130 after 
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
+import math
 import os
 import select
 import sys
@@ -24,11 +26,16 @@ from typing import Any, TextIO
 
 from .. import __version__, native, paths
 from ..errors import IeError
+from ..gguf import part_paths
 from . import help, options
 from .options import Options
 from .visible import Visible, one_line
 
 OK, FAILED, INTERRUPTED = 0, 1, 130
+
+LAST_WORDS = 1.0
+"""Seconds that a reader has to take what is said after Ctrl-C."""
+LOOK = 0.2  # seconds between two looks at the clock while nobody reads
 
 
 class ClosedOutput(Exception):
@@ -50,6 +57,13 @@ class Console:
         self._visible = Visible()
         self._at_line_start = True
         self._log_failed = False
+        self._read: set[tuple[int, int]] | None = None  # files that are never logged to; None: not looked for yet
+        self._until = math.inf
+
+    def hurry(self) -> None:
+        """What nobody has read LAST_WORDS seconds after the first call of this is not said: somebody wants
+        the command to end, and a full pipe must not keep it. May be called in a signal handler."""
+        self._until = min(self._until, time.monotonic() + LAST_WORDS)
 
     @property
     def out_is_terminal(self) -> bool:
@@ -72,7 +86,7 @@ class Console:
         if not data:
             return
         try:
-            _write(sys.stdout, data)
+            self._write(sys.stdout, data)
         except BrokenPipeError as error:
             self._at_line_start = True
             raise ClosedOutput from error
@@ -126,8 +140,11 @@ class Console:
             stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
             entry = f"{stamp} {self.command}[{os.getpid()}] {one_line(message)}\n"
             with open(paths.open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab", buffering=0) as file:
-                if _is_one_of(file.fileno(), self._words):
-                    raise OSError(None, "this file is named on the command line", str(path))
+                if self._read is None:
+                    self._read = _files_read(self._words)
+                at = os.fstat(file.fileno())
+                if (at.st_dev, at.st_ino) in self._read:
+                    raise OSError(None, "this file is read, or named on the command line", str(path))
                 file.write(entry.encode("utf-8", "backslashreplace"))
         except (OSError, IeError) as error:  # diagnostics must never be the reason of a failure
             if not self._log_failed:
@@ -167,7 +184,30 @@ class Console:
         if sys.stderr is None:
             return
         with contextlib.suppress(OSError, ValueError):
-            _write(sys.stderr, text.encode(sys.stderr.encoding or "utf-8", "backslashreplace"))
+            self._write(sys.stderr, text.encode(sys.stderr.encoding or "utf-8", "backslashreplace"))
+
+    def _write(self, stream: TextIO, data: bytes) -> None:
+        """All of it, past the stream's buffer: what could not be written is not tried again later. OSError, also when
+        nobody reads and time is up (`hurry`)."""
+        stream.flush()
+        file: Any = getattr(stream.buffer, "raw", stream.buffer)
+        rest = memoryview(data)
+        while rest:
+            self._wait(file)
+            written = file.write(rest[: select.PIPE_BUF])  # as much as a pipe that is ready takes without waiting
+            if written is not None:  # None: another program has set the pipe not to wait, and was faster
+                rest = rest[written:]
+        file.flush()
+
+    def _wait(self, file: Any) -> None:
+        """Until a pipe or a terminal takes something."""
+        try:
+            descriptor = file.fileno()
+        except (AttributeError, OSError, ValueError):  # no file of the system: nothing to wait for
+            return
+        while not select.select([], [descriptor], [], LOOK)[1]:
+            if time.monotonic() > self._until:
+                raise OSError(errno.ETIMEDOUT, "nobody reads it")
 
 
 def err_is_terminal() -> bool:
@@ -180,28 +220,18 @@ def err_stream() -> TextIO:
     return sys.stderr
 
 
-def _write(stream: TextIO, data: bytes) -> None:
-    """All of it, past the stream's buffer: what could not be written is not tried again later. OSError."""
-    stream.flush()
-    file: Any = getattr(stream.buffer, "raw", stream.buffer)
-    rest = memoryview(data)
-    while rest:
-        written = file.write(rest)
-        if written is None:  # a pipe that was set not to wait: another program's choice, which it may undo
-            select.select([], [file], [])
-        else:
-            rest = rest[written:]
-    file.flush()
-
-
-def _is_one_of(descriptor: int, words: Sequence[str]) -> bool:
-    """Whether an open file is one that a word of the command line names, by itself or behind a `=`."""
-    here = os.fstat(descriptor)
+def _files_read(words: Sequence[str]) -> set[tuple[int, int]]:
+    """Device and number of the standard input, and of each file that a word of the command line names, by itself or
+    behind a `=`, with the other parts of a split model."""
+    places: list[str | int] = [0]
     for name in filter(None, (part for word in words for part in (word, word.partition("=")[2]))):
+        places += part_paths(name)
+    found = set()
+    for place in places:
         with contextlib.suppress(OSError, ValueError):
-            if os.path.samestat(here, os.stat(name)):
-                return True
-    return False
+            at = os.stat(place)
+            found.add((at.st_dev, at.st_ino))
+    return found
 
 
 def describe(error: IeError | OSError) -> str:
@@ -300,6 +330,7 @@ def _run(console: Console, argv: Sequence[str], body: Callable[[Console, Options
     except ClosedOutput:
         return OK
     except KeyboardInterrupt:
+        console.hurry()
         console.error("interrupted")
         return INTERRUPTED
     except MemoryError:

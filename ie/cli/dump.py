@@ -45,10 +45,15 @@ class AtomicFile:
                 if not stat.S_ISREG(found):
                     raise ResourceError(f"{self.given}: not a regular file: name a file that may be replaced")
                 mode = stat.S_IMODE(found)
-            self.file = self._open(mode)
-        self._committed = False
+            self._committed, self._part = False, self.path
+            self._made = False  # whether there may be a file of that name that is ours
+            ends.add(self.remove)
+            try:
+                self.file = self._open(mode)
+            except BaseException:
+                ends.remove(self.remove)
+                raise
         self._unwatch = native.watch_unfinished(self._part)
-        ends.add(self.remove)
 
     def _open(self, mode: int | None) -> BinaryIO:
         """A new file beside the place: one that is there, from a process that was killed, is not followed or reused."""
@@ -56,11 +61,15 @@ class AtomicFile:
         name = os.fsdecode(os.fsencode(self.path.name)[:_LONGEST_STEM])
         for number in range(100):
             self._part = self.path.with_name(f"{name}.{os.getpid()}{f'-{number}' if number else ''}.part")
+            if os.path.lexists(self._part):
+                continue
+            self._made = True  # before it is: a signal may come at any moment
             with contextlib.suppress(FileExistsError):
                 descriptor = os.open(self._part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
                 if mode is not None:
                     os.fchmod(descriptor, mode)
                 return open(descriptor, "wb")
+            self._made = False
         raise ResourceError(f"{self.given}: {self._part} is in the way: remove it and those like it")
 
     def commit(self) -> None:
@@ -72,7 +81,7 @@ class AtomicFile:
 
     def remove(self) -> None:
         """Nothing is left of it, unless it has its name."""
-        if not self._committed:
+        if self._made and not self._committed:
             self._part.unlink(missing_ok=True)
 
     @contextlib.contextmanager

@@ -15,6 +15,7 @@ def _start(command: str) -> int:
     status = 130
     try:
         try:
+            importlib.import_module("ie.paths").no_threads_of_numpy()
             status = importlib.import_module(f"{__package__}.{command}").main()
         except KeyboardInterrupt:
             print(f"ie-{command}: interrupted", file=sys.stderr)

@@ -17,7 +17,7 @@ from . import console as console_module
 from . import sampling
 from .answer import answer, check_bytes, check_length, feed
 from .chat import Conversation, ReadLine, encode, opening, read_message, talk, terminal_reader
-from .console import INTERRUPTED, OK, Console
+from .console import INTERRUPTED, OK, Console, OutputError
 from .dump import LogitsDump
 from .inputs import check_outputs
 from .options import Options
@@ -169,13 +169,18 @@ class Run:
         return self._finish(result.timing, result.note, INTERRUPTED if result.reason == "interrupt" else OK)
 
     def _finish(self, timing: Timing, note: str, status: int = OK) -> int:
-        """Prints the summary; a second Ctrl-C must not cut it off."""
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        """Prints the summary; a second Ctrl-C does not cut it off, but nobody is waited for any longer."""
+        console, session = self.console, self.session
+        before = signal.signal(signal.SIGINT, lambda number, frame: console.hurry())
+        if status == INTERRUPTED:
+            console.hurry()
         try:
-            self.console.end_text()
-            session = self.session
+            console.end_text()
             bandwidth = session.bandwidth() if enough(timing) else 0.0
-            self.console.line(summary(session.load_seconds, timing, session.weight_bytes, bandwidth, note))
+            console.line(summary(session.load_seconds, timing, session.weight_bytes, bandwidth, note))
+        except OutputError:
+            if status != INTERRUPTED:
+                raise
         finally:
             signal.signal(signal.SIGINT, before)
         return status

@@ -20,6 +20,7 @@ from ie.errors import OptionError
 from tests.cli.fake import FakeEngine, FakeLoader
 
 ROOT = Path(__file__).resolve().parents[2]
+RUN = "import sys; from ie.cli.run import main; sys.exit(main(sys.argv[1:]))"
 
 
 @pytest.fixture(autouse=True)
@@ -113,7 +114,7 @@ def test_the_standard_input_is_a_file_too() -> None:
         ("none/x", "none/x: No such file or directory"),
         ("~nobody-of-that-name/x", "~nobody-of-that-name/x: there is no such home directory. Set IE_LOG to a file that"
          " can be written"),
-        ("stays", "stays: this file is named on the command line"),
+        ("stays", "stays: this file is read, or named on the command line"),
     ],
 )  # fmt: skip
 def test_a_log_that_is_none(
@@ -191,3 +192,21 @@ def test_open_regular() -> None:
         paths.open_regular("none", os.O_RDONLY)
     os.close(paths.open_regular("new", os.O_WRONLY | os.O_CREAT, 0o600))
     assert stat.S_IMODE(os.stat("new").st_mode) == 0o600
+
+
+def test_the_log_is_never_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another part of a split model, by the name of the first; the file that the standard input comes from."""
+    first, second = (tmp_path / f"m-0000{i}-of-00002.gguf" for i in (1, 2))
+    text = tmp_path / "text"
+    for file in (first, second, text):
+        file.write_bytes(b"kept")
+    for log, words in ((second, [str(first)]), (second, [f"--model={first}"]), (text, ["m.gguf"])):
+        monkeypatch.setenv("IE_LOG", str(log))
+        with text.open("rb") as given:
+            done = subprocess.run(
+                [sys.executable, "-c", RUN, *words, "-n", "1"],
+                stdin=given, cwd=ROOT, capture_output=True, text=True, check=False,
+            )  # fmt: skip
+        assert done.returncode == 1
+        assert f"note: IE_LOG: {log}: this file is read, or named on the command line: nothing is logged" in done.stderr
+        assert log.read_bytes() == b"kept"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shlex
 import signal
 import subprocess
 import sys
+import termios
+import time
 from pathlib import Path
 
 import pytest
@@ -60,6 +63,55 @@ def test_ctrl_c_ends_with_the_summary(argv: list[str]) -> None:
     lines = err.decode().splitlines()
     assert len(lines) == 1 and lines[0].startswith("load ") and lines[0].endswith("· interrupted"), err
     assert (begin + rest).isalpha()
+
+
+@pytest.mark.parametrize(
+    ("argv", "presses", "both"),
+    [(ENDLESS, 1, True), (ENDLESS, 1, False), ([*ENDLESS, "-cnv"], 2, True), ([*ENDLESS, "--print-ids"], 2, True)],
+)
+def test_ctrl_c_while_nobody_reads(argv: list[str], presses: int, both: bool) -> None:
+    """stdout, and maybe stderr, are a pipe that is full: there is nobody to hear the last words."""
+    read, write = small_pipe()
+    child = start(*argv, "-n", "100000000", stdout=write, stderr=write if both else subprocess.PIPE)
+    os.close(write)
+    try:
+        wait_until_full(read, child)
+        for _ in range(presses):
+            child.send_signal(signal.SIGINT)
+            time.sleep(0.1)
+        assert child.wait(20) == 130
+    finally:
+        child.kill()
+        os.close(read)
+
+
+def small_pipe() -> tuple[int, int]:
+    read, write = os.pipe()
+    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
+    return read, write
+
+
+def wait_until_full(read: int, child: subprocess.Popen[bytes]) -> None:
+    """Until no more comes into a pipe that nobody reads."""
+    held = -1
+    while True:
+        before, held = held, int.from_bytes(fcntl.ioctl(read, termios.FIONREAD, bytes(4)), sys.byteorder)
+        if held == before and held > 0:
+            return
+        assert child.poll() is None
+        time.sleep(0.2)
+
+
+def test_last_words_after_the_end_wait_for_a_reader(tmp_path: Path) -> None:
+    """Without Ctrl-C a slow reader gets everything."""
+    read, write = small_pipe()
+    child = start(*ENDLESS, "-n", "20000", stdout=write, stderr=write)
+    os.close(write)
+    wait_until_full(read, child)
+    time.sleep(1.2)
+    with open(read, "rb") as reader:
+        got = reader.read()
+    assert child.wait() == 0 and got[:20000].isalpha() and b"\nload " in got[20000:]
 
 
 def test_ctrl_c_leaves_no_dump(tmp_path: Path) -> None:
