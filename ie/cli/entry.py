@@ -20,6 +20,9 @@ def _start(command: str) -> int:
         except KeyboardInterrupt:
             print(f"ie-{command}: interrupted", file=sys.stderr)
         except (ImportError, MemoryError) as error:  # a package that is missing, or too little memory to load it
+            if _interrupted(error):
+                print(f"ie-{command}: interrupted", file=sys.stderr)
+                return 130
             words = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
             print(f"ie-{command}: a part of the program cannot be loaded: {words}", file=sys.stderr)
             status = 1
@@ -27,6 +30,15 @@ def _start(command: str) -> int:
     except KeyboardInterrupt:  # one that was pending
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     return status
+
+
+def _interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind an error: numpy makes an ImportError of one that comes while it is loaded."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def run() -> int:

@@ -194,3 +194,27 @@ def test_ctrl_c_during_the_imports(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     finally:
         signal.signal(signal.SIGINT, before)
     assert capsys.readouterr().err == "ie-run: interrupted\nie-doctor: interrupted\n"
+
+
+def test_ctrl_c_that_a_library_makes_an_import_error_of(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(name: str) -> None:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as error:
+            raise ImportError("IMPORTANT: PLEASE READ THIS") from error
+
+    monkeypatch.setattr(entry.importlib, "import_module", interrupted)
+    assert entry.run() == 130 and capsys.readouterr().err == "ie-run: interrupted\n"
+
+
+def test_numpy_starts_no_threads_of_its_own() -> None:
+    """A process that may start none would be told so by a SIGINT. Who wants them asks for them."""
+    code = "import os; from ie.cli import entry; entry.run(); print(len(os.listdir('/proc/self/task')))"
+    for given, threads in (({}, 1), ({"OPENBLAS_NUM_THREADS": "2"}, min(2, os.cpu_count() or 1))):
+        done = subprocess.run(
+            [sys.executable, "-c", code, "nothing.gguf", "-p", "a"],
+            env={**os.environ, **given}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert int(done.stdout) == threads, done
