@@ -146,8 +146,8 @@ def _passes() -> Iterator[tuple[str, bytes]]:
         row[int(rng.integers(n))] = 30
         weights, sums = np.zeros(n, np.float32), np.zeros(4)
         arrays = native.pointer(weights, "float *"), native.pointer(sums, "double *")
-        lib.ie_vocab_passes(isa, native.pointer(row, "float *"), n, 30.0, 0.7, *arrays)
-        yield f"ie_vocab_passes {n}", weights.tobytes() + sums.tobytes()
+        lib.ie_logit_passes(isa, native.pointer(row, "float *"), n, 30.0, 0.7, *arrays)
+        yield f"ie_logit_passes {n}", weights.tobytes() + sums.tobytes()
 
 
 def _programs() -> Iterator[tuple[str, bytes]]:

@@ -53,6 +53,8 @@ int ie_run_timed(ie_pool *pool, const ie_program *program, uint64_t step, int64_
 /* ---- weights: GGUF rows of k values to the interleaved layout, split over the pool. 1: done, but a number is NaN or infinite;
  * < 0: refused ---- */
 int ie_repack(ie_pool *pool, int layout, const uint8_t *src, uint8_t *dst, int64_t rows, int64_t k);
+/* n elements of a format, a whole number of blocks, from src (any alignment) to dst. 0, or -1 for an unknown format, an n that
+ * is not a whole number of blocks, or a negative n. */
 int ie_dequant(int32_t format, const uint8_t *src, float *dst, int64_t n);
 
 /* ---- measured read bandwidth of all threads, bytes per second, best of `rounds` over `bytes` of memory ---- */

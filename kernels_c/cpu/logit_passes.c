@@ -1,8 +1,8 @@
-/* vocab.c: passes over a row of logits; see include/vocab.h. */
+/* logit_passes.c: passes over a row of logits; see include/logit_passes.h. */
 #include "cpu.h"
-#include "../include/vocab.h"
+#include "../include/logit_passes.h"
 
-#define BLOCK IE_VOCAB_BLOCK
+#define BLOCK IE_LOGIT_BLOCK
 #define LANES 16
 #define INF __builtin_inff()
 
@@ -105,5 +105,5 @@ static void moments(const float *x, int32_t n, float max, double *sums)
     sums[2] += tree(squares);
 }
 
-extern const ie_vocab_kernels IE_NAME(ie_vocab_kernels);
-const ie_vocab_kernels IE_NAME(ie_vocab_kernels) = {largest, weigh, moments};
+extern const ie_logit_kernels IE_NAME(ie_logit_kernels);
+const ie_logit_kernels IE_NAME(ie_logit_kernels) = {largest, weigh, moments};
