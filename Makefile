@@ -73,7 +73,7 @@ check: setup  ## style, types, import order, house rules, generated files
 	@$(STEP) "generated files" generated $(PY) scripts/check_generated.py
 
 docs: setup  ## write the generated files and pages anew
-	@$(STEP) "generating" docs $(PY) scripts/generate.py
+	@$(STEP) "generating" docs $(PY) scripts/write_generated.py
 
 wheel: setup  ## build a wheel into dist/
 	@$(STEP) "building the wheel" wheel $(PY) -m build --wheel --no-isolation --outdir dist .

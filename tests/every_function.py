@@ -78,7 +78,9 @@ def _core() -> Iterator[tuple[str, bytes]]:
     """ie_core.h: scalars of a natural size for each parameter, and the two checks on random plans."""
     _, lib = native.lib()
     rng = np.random.default_rng(5)
-    counts = {"constant": 1, "q8_row_bytes": 1, "q8_scale_offset": 1, "q8_dsum_offset": 1, "q8_sums_offset": 1}
+    names = ("lanes", "q8_block", "kv_block", "kv_chunk", "attn_segment", "align", "decode_rows", "read_past", "none")
+    yield "ie_core_constant", native.int64s([lib.ie_core_constant(name.encode()) for name in names]).tobytes()
+    counts = {"q8_row_bytes": 1, "q8_scale_offset": 1, "q8_dsum_offset": 1, "q8_sums_offset": 1}
     counts |= {"f32_row_bytes": 1, "matrix_bytes": 3, "kv_chunk_elems": 2, "attn_parts_bytes": 3}
     counts |= {"k_index": 6, "v_index": 6}
     for name, count in counts.items():

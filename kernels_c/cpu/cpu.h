@@ -22,24 +22,8 @@ typedef void (*ie_kernel)(const ie_cmd *cmd, const ie_step *step, int64_t begin,
 #define IE_KERNEL(x) void IE_NAME(ie_##x)(const ie_cmd *cmd, const ie_step *step, int64_t begin, int64_t end)
 #define IE_ARGS(x) const ie_args_##x *a = (const ie_args_##x *)cmd->args
 
-IE_KERNEL(embed);
-IE_KERNEL(gather);
-IE_KERNEL(rmsnorm);
-IE_KERNEL(quantize);
-IE_KERNEL(matmul);
-IE_KERNEL(rope);
-IE_KERNEL(attention);
-IE_KERNEL(glu);
-IE_KERNEL(add);
-IE_KERNEL(softcap);
-IE_KERNEL(conv);
-IE_KERNEL(deltanet);
-IE_KERNEL(ring_put);
-IE_KERNEL(ring_get);
-IE_KERNEL(pick);
-IE_KERNEL(route);
-IE_KERNEL(experts);
-IE_KERNEL(combine);
+#define IE_DECLARE_KERNEL(NAME, name) IE_KERNEL(name);
+IE_FOR_EACH_OP(IE_DECLARE_KERNEL)
 
 IE_FN int64_t ie_domain_rows(const ie_cmd *c, const ie_step *s) 
 {

@@ -238,19 +238,19 @@ IE_MATH void quant_panel(const ie_product *a, int64_t g0, int64_t groups, int64_
 typedef void (*rows_fn)(const ie_product *a, int64_t g, int64_t r0, int n, ie_f16 *acc);
 typedef void (*panel_fn)(const ie_product *a, int64_t g0, int64_t groups, int64_t r0, int64_t rows, ie_f16 (*acc)[PANEL_ROWS]);
 
-/* name, loader and opener, runs a tile, whether there is a minimum, a scale per 16, and the bias of the codes */
-#define IE_QUANT(name, opener, subs, has_min, halves, bias) \
+/* For each layout of IE_FOR_EACH_QUANT: rows_X, few rows; panel_X, many. */
+#define IE_QUANT(NAME, name, runs, has_min, halves, bias, lookup) \
     IE_MATH void body_##name(const ie_product *a, int64_t g, int64_t r0, int n, ie_f16 *acc) \
     { \
-        quant_rows(a, g, r0, n, ie_open_##opener, ie_load_##name, (kind){subs, has_min, halves, bias}, acc); \
+        quant_rows(a, g, r0, n, ie_open_##name, ie_load_##name, (kind){runs, has_min, halves, bias}, acc); \
     } \
-    IE_ROWS(name)
-
-#define IE_PANEL(name, opener, subs, has_min, halves, bias) \
+    IE_ROWS(name) \
     static void panel_##name(const ie_product *a, int64_t g0, int64_t groups, int64_t r0, int64_t rows, ie_f16 (*acc)[PANEL_ROWS]) \
     { \
-        quant_panel(a, g0, groups, r0, rows, ie_open_##opener, ie_load_##name, (kind){subs, has_min, halves, bias}, acc); \
+        quant_panel(a, g0, groups, r0, rows, ie_open_##name, ie_load_##name, (kind){runs, has_min, halves, bias}, acc); \
     }
+/* Codes of 32 values that need no look-up cost less to unpack than to load again. */
+#define IE_HAS_PANEL(runs, lookup) ((runs) > 1 || (lookup))
 
 /* rows_X: body_X with the number of rows as a constant. */
 #define IE_ROWS(name) \
@@ -268,37 +268,7 @@ typedef void (*panel_fn)(const ie_product *a, int64_t g0, int64_t groups, int64_
         } \
     }
 
-IE_QUANT(q4_0, plain, 1, 0, 0, 8)
-IE_QUANT(q4_1, plain, 1, 1, 0, 0)
-IE_QUANT(q5_0, plain, 1, 0, 0, 16)
-IE_QUANT(q5_1, plain, 1, 1, 0, 0)
-IE_QUANT(q8_0, plain, 1, 0, 0, IE_CODE_BIAS)
-IE_QUANT(q4_k, q4_k, 8, 1, 0, 0)
-IE_QUANT(q5_k, q5_k, 8, 1, 0, 0)
-IE_QUANT(q6_k, q6_k, 8, 0, 1, 32)
-IE_QUANT(iq4_nl, plain, 1, 0, 0, IE_CODE_BIAS)
-IE_QUANT(mxfp4, plain, 1, 0, 0, IE_CODE_BIAS)
-IE_QUANT(iq4_xs, iq4_xs, 8, 0, 0, IE_CODE_BIAS)
-IE_QUANT(q2_k, q2_k, 8, 1, 1, 0)
-IE_QUANT(q3_k, q3_k, 8, 0, 1, 4)
-IE_QUANT(iq2_xxs, iq2_xxs, 8, 0, 0, IE_CODE_BIAS)
-IE_QUANT(iq2_xs, iq2_xs, 8, 0, 1, IE_CODE_BIAS)
-IE_QUANT(iq2_s, iq2_s, 8, 0, 1, IE_CODE_BIAS)
-IE_QUANT(iq3_xxs, iq3_xxs, 8, 0, 0, IE_CODE_BIAS)
-IE_QUANT(iq3_s, iq3_s, 8, 0, 0, IE_CODE_BIAS)
-IE_PANEL(iq4_nl, plain, 1, 0, 0, IE_CODE_BIAS)
-IE_PANEL(mxfp4, plain, 1, 0, 0, IE_CODE_BIAS)
-IE_PANEL(iq4_xs, iq4_xs, 8, 0, 0, IE_CODE_BIAS)
-IE_PANEL(q2_k, q2_k, 8, 1, 1, 0)
-IE_PANEL(q3_k, q3_k, 8, 0, 1, 4)
-IE_PANEL(q4_k, q4_k, 8, 1, 0, 0)
-IE_PANEL(q5_k, q5_k, 8, 1, 0, 0)
-IE_PANEL(q6_k, q6_k, 8, 0, 1, 32)
-IE_PANEL(iq2_xxs, iq2_xxs, 8, 0, 0, IE_CODE_BIAS)
-IE_PANEL(iq2_xs, iq2_xs, 8, 0, 1, IE_CODE_BIAS)
-IE_PANEL(iq2_s, iq2_s, 8, 0, 1, IE_CODE_BIAS)
-IE_PANEL(iq3_xxs, iq3_xxs, 8, 0, 0, IE_CODE_BIAS)
-IE_PANEL(iq3_s, iq3_s, 8, 0, 0, IE_CODE_BIAS)
+IE_FOR_EACH_QUANT(IE_QUANT)
 
 IE_MATH ie_f16 load_f32(const uint8_t *w) { return ie_load_f((const float *)(const void *)w); }
 IE_MATH ie_f16 load_f16(const uint8_t *w) { return ie_load_h(w); }
@@ -378,13 +348,10 @@ static void finish(const ie_args_matmul *a, int64_t g, int64_t r0, int n, const 
     }
 }
 
+#define ROWS_ENTRY(NAME, name, ...) [IE_L_##NAME##X16] = rows_##name,
 static const rows_fn table[IE_L_COUNT] = {
-    [IE_L_Q4_0X16] = rows_q4_0, [IE_L_Q4_1X16] = rows_q4_1, [IE_L_Q5_0X16] = rows_q5_0, [IE_L_Q5_1X16] = rows_q5_1,
-    [IE_L_Q8_0X16] = rows_q8_0, [IE_L_Q4_KX16] = rows_q4_k, [IE_L_Q5_KX16] = rows_q5_k, [IE_L_Q6_KX16] = rows_q6_k,
-    [IE_L_Q2_KX16] = rows_q2_k, [IE_L_Q3_KX16] = rows_q3_k, [IE_L_IQ4_NLX16] = rows_iq4_nl, [IE_L_MXFP4X16] = rows_mxfp4,
-    [IE_L_IQ4_XSX16] = rows_iq4_xs, [IE_L_IQ2_XXSX16] = rows_iq2_xxs, [IE_L_IQ2_XSX16] = rows_iq2_xs,
-    [IE_L_IQ2_SX16] = rows_iq2_s, [IE_L_IQ3_XXSX16] = rows_iq3_xxs, [IE_L_IQ3_SX16] = rows_iq3_s,
-    [IE_L_F32X16] = rows_f32,   [IE_L_F16X16] = rows_f16,   [IE_L_BF16X16] = rows_bf16,
+    IE_FOR_EACH_QUANT(ROWS_ENTRY)
+    [IE_L_F32X16] = rows_f32, [IE_L_F16X16] = rows_f16, [IE_L_BF16X16] = rows_bf16,
 };
 
 void IE_NAME(ie_group_product)(const ie_product *p, int64_t g, int64_t r0, int n, float *out)
@@ -395,12 +362,9 @@ void IE_NAME(ie_group_product)(const ie_product *p, int64_t g, int64_t r0, int n
         ie_store_f(out + i * IE_LANES, acc[i]);
 }
 
-static const panel_fn panels[IE_L_COUNT] = {
-    [IE_L_Q2_KX16] = panel_q2_k,     [IE_L_Q3_KX16] = panel_q3_k,   [IE_L_Q4_KX16] = panel_q4_k, [IE_L_Q5_KX16] = panel_q5_k,
-    [IE_L_Q6_KX16] = panel_q6_k,     [IE_L_IQ4_NLX16] = panel_iq4_nl, [IE_L_MXFP4X16] = panel_mxfp4,
-    [IE_L_IQ4_XSX16] = panel_iq4_xs, [IE_L_IQ2_XXSX16] = panel_iq2_xxs, [IE_L_IQ2_XSX16] = panel_iq2_xs,
-    [IE_L_IQ2_SX16] = panel_iq2_s,   [IE_L_IQ3_XXSX16] = panel_iq3_xxs, [IE_L_IQ3_SX16] = panel_iq3_s,
-};
+#define PANEL_ENTRY(NAME, name, runs, has_min, halves, bias, lookup) \
+    [IE_L_##NAME##X16] = IE_HAS_PANEL(runs, lookup) ? panel_##name : NULL,
+static const panel_fn panels[IE_L_COUNT] = {IE_FOR_EACH_QUANT(PANEL_ENTRY)};
 
 static void many_rows(const ie_args_matmul *a, const ie_product *p, int64_t rows, int64_t begin, int64_t end)
 {

@@ -28,7 +28,15 @@ IE_MATH void ie_fifth_bits(ie_run32 *r, ie_u16 spread)
     for (int i = 0; i < 8; i++)
         r->w[i] |= ((spread >> (uint32_t)i) & 0x01010101u) << 4;
 }
+/* Tiles of one run share nothing. */
 IE_MATH void ie_open_plain(ie_tile_state *t, const uint8_t *p) { t->p = p; }
+#define ie_open_q4_0 ie_open_plain
+#define ie_open_q4_1 ie_open_plain
+#define ie_open_q5_0 ie_open_plain
+#define ie_open_q5_1 ie_open_plain
+#define ie_open_q8_0 ie_open_plain
+#define ie_open_iq4_nl ie_open_plain
+#define ie_open_mxfp4 ie_open_plain
 
 IE_MATH void ie_load_q4_0(ie_run32 *r, const ie_tile_state *t, int s)
 {

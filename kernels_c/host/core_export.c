@@ -3,10 +3,18 @@
 #include "../include/ops.h"
 #include "host.h"
 
-int64_t ie_core_constant(int which)
+#include <string.h>
+
+int64_t ie_core_constant(const char *name)
 {
-    static const int64_t value[] = {IE_LANES, IE_BLOCK, IE_KV_BLOCK, IE_ATTN_SEGMENT, IE_ALIGN, IE_MAX_DECODE_ROWS, IE_KV_CHUNK, IE_READ_PAST};
-    return which >= 0 && which < (int)(sizeof value / sizeof *value) ? value[which] : -1;
+    static const struct { const char *name; int64_t value; } constants[] = {
+        {"lanes", IE_LANES}, {"q8_block", IE_BLOCK}, {"kv_block", IE_KV_BLOCK}, {"kv_chunk", IE_KV_CHUNK},
+        {"attn_segment", IE_ATTN_SEGMENT}, {"align", IE_ALIGN}, {"decode_rows", IE_MAX_DECODE_ROWS}, {"read_past", IE_READ_PAST},
+    };
+    for (unsigned i = 0; i < sizeof constants / sizeof *constants; i++)
+        if (strcmp(name, constants[i].name) == 0)
+            return constants[i].value;
+    return -1;
 }
 int64_t ie_core_q8_row_bytes(int64_t k) { return ie_q8_row_bytes(k); }
 int64_t ie_core_q8_scale_offset(int64_t k) { return ie_q8_scale_offset(k); }

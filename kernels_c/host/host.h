@@ -63,7 +63,7 @@ double ie_read_bandwidth(ie_pool *pool, int64_t bytes, int rounds);
 double ie_read_seconds(ie_pool *pool, const void *p, int64_t bytes);
 
 /* ---- core functions (core_laws/ie_core.h), exported for Python ---- */
-int64_t ie_core_constant(int which); /* 0 lanes, 1 Q8 block, 2 KV block, 3 attention segment, 4 alignment, 5 decode rows, 6 KV blocks in a chunk, 7 bytes read past an item */
+int64_t ie_core_constant(const char *name); /* by the names in core_export.c; -1 where it has none of that name */
 int64_t ie_core_q8_row_bytes(int64_t k);
 int64_t ie_core_q8_scale_offset(int64_t k);
 int64_t ie_core_q8_dsum_offset(int64_t k);

@@ -390,7 +390,7 @@ def available() -> list[int]:
 
 
 def written_order(terms: npt.NDArray[Any]) -> float:
-    """The sum as logit_passes.h writes it: element i to lane i mod 16, then the upper half of the lanes to the lower."""
+    """The sum of logit_passes.h: element i to lane i mod 16, then the upper half of the lanes to the lower."""
     lanes = np.zeros(16)
     for row in np.concatenate([terms, np.zeros(-len(terms) % 16)]).astype(np.float64).reshape(-1, 16):
         lanes = lanes + row
