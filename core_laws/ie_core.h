@@ -52,11 +52,13 @@ IE_FN int64_t ie_matrix_bytes(int64_t rows, int64_t blocks_per_row, int64_t tile
 IE_FN int64_t ie_field_offset(int64_t element, int64_t lane, int64_t unit) { return (element * IE_LANES + lane) * unit; }
 
 /* Nibbles: byte j of a 32-value block holds value j in its low and value j + 16 in its high half, so
- * word w holds values 4w..4w+3 (low) and 16+4w..16+4w+3 (high). */
-IE_FN uint32_t ie_nibbles_low(uint32_t word) { return word & 0x0F0F0F0Fu; }
-IE_FN uint32_t ie_nibbles_high(uint32_t word) { return (word >> 4) & 0x0F0F0F0Fu; }
-/* Signed codes are stored with their sign bit flipped: code + 128 as an unsigned byte. */
-IE_FN uint32_t ie_bias_codes(uint32_t word) { return word ^ 0x80808080u; }
+ * word w holds values 4w..4w+3 (low) and 16+4w..16+4w+3 (high). In what has a big name a word is a uint32_t or a vector
+ * of them: lanes of weight rows. */
+#define IE_NIBBLES_LOW(word) ((word) & 0x0F0F0F0Fu)
+#define IE_NIBBLES_HIGH(word) (((word) >> 4) & 0x0F0F0F0Fu)
+#define IE_BYTE(word, i) (((word) >> (8 * (i))) & 255u)
+/* Signed codes are stored with their sign bit flipped: code + 128 as an unsigned byte. And back. */
+#define IE_BIAS_CODES(word) ((word) ^ 0x80808080u)
 #define IE_CODE_BIAS 128
 /* Fifth bits of 32 values: bit 4w + b (value 4w + b) moves to bit 8b + w, so that shifting right by w leaves the
  * bits of word w's four values at the bottom of its bytes. A permutation of the 32 bits. */
@@ -85,14 +87,9 @@ IE_FN uint32_t ie_sign_bytes(uint32_t a)
     return out;
 }
 
-/* Sum of four products: unsigned bytes of a times signed bytes of b. |result| <= 4 * 255 * 128. */
-IE_FN int32_t ie_dot4_us(uint32_t a, uint32_t b)
-{
-    int32_t s = 0;
-    for (int i = 0; i < 4; i++)
-        s += (int32_t)((a >> (8 * i)) & 255u) * (int32_t)(int8_t)((b >> (8 * i)) & 255u);
-    return s;
-}
+/* Unsigned byte i of word a times signed byte i of b, a uint32_t. The sum of four, of type T, int32_t or a vector of them,
+ * is an integer dot product: at most 4 * 255 * 128. */
+#define IE_PRODUCT_US(T, a, b, i) ((T)IE_BYTE(a, (uint32_t)(i)) * (int32_t)(int8_t)IE_BYTE(b, i))
 
 /* ---- Q8 activations: one row is K codes (int8), then per block of 32 a scale d (f32), the product
  * d * sum(codes) (f32) and minus the sums of its two halves (2 x i32), padded to 64 bytes. K is a multiple of 32. ---- */

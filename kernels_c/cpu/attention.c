@@ -55,7 +55,7 @@ static void widen(const _Float16 *from, float *to, int64_t n)
 }
 
 /* 16 values at element i of a block that is still F16, or already widened. */
-IE_MATH ie_f16 at_element(const void *block, int half, int64_t i)
+IE_MATH ie_vf at_element(const void *block, int half, int64_t i)
 {
     return half ? ie_load_h((const _Float16 *)block + i) : ie_load_f((const float *)block + i);
 }
@@ -67,15 +67,15 @@ IE_MATH void fetch_line(const void *later, int64_t at) { __builtin_prefetch((con
  * block at a time even where its sums are too few to keep the units busy: two are two places that memory is read at. */
 IE_MATH void scores(query *const *at, int n, const block_run *r, int b, int half, int64_t dim, float scale, float s[][SEGMENT])
 {
-    ie_f16 sum[AT_ONCE][2];
+    ie_vf sum[AT_ONCE][2];
     for (int i = 0; i < n; i++)
         sum[i][0] = sum[i][1] = ie_splat(0.0f);
     for (int64_t d = 0; d < dim; d++) {
-        const ie_f16 k0 = at_element(r->k[b], half, d * IE_KV_BLOCK), k1 = at_element(r->k[b], half, d * IE_KV_BLOCK + 16);
+        const ie_vf k0 = at_element(r->k[b], half, d * IE_KV_BLOCK), k1 = at_element(r->k[b], half, d * IE_KV_BLOCK + 16);
         if (half)
             fetch_line(r->later[b], d * 2 * IE_KV_BLOCK);
         for (int i = 0; i < n; i++) {
-            const ie_f16 q = ie_splat(at[i]->q[d]);
+            const ie_vf q = ie_splat(at[i]->q[d]);
             sum[i][0] = ie_fma16(q, k0, sum[i][0]);
             sum[i][1] = ie_fma16(q, k1, sum[i][1]);
         }
@@ -87,16 +87,16 @@ IE_MATH void scores(query *const *at, int n, const block_run *r, int b, int half
 
 /* The sum, or the maximum, over the lanes of each of 8 vectors: pairs are combined in the order of ie_sum16 and ie_max16. */
 #define OVER_LANES(name, combine) \
-    IE_MATH ie_f8 name(const ie_f16 *v) \
+    IE_MATH ie_f8 name(const ie_vf *v) \
     { \
-        ie_f16 a[4], b[2]; \
+        ie_vf a[4], b[2]; \
         for (int i = 0; i < 4; i++) \
             a[i] = combine(LANES(v[2 * i], v[2 * i + 1], 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23), \
                            LANES(v[2 * i], v[2 * i + 1], 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31)); \
         for (int i = 0; i < 2; i++) \
             b[i] = combine(LANES(a[2 * i], a[2 * i + 1], 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27), \
                            LANES(a[2 * i], a[2 * i + 1], 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31)); \
-        const ie_f16 c = combine(LANES(b[0], b[1], 0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29), \
+        const ie_vf c = combine(LANES(b[0], b[1], 0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29), \
                                  LANES(b[0], b[1], 2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30, 31)); \
         return combine(c.even, c.odd); \
     }
@@ -119,7 +119,7 @@ IE_MATH void hide(const query *q, int64_t base, float *s, int64_t slots)
 /* One query's scores against one block to weights; returns the factor for what was summed before. */
 IE_MATH float block_weights(softmax_state *st, float *s)
 {
-    const ie_f16 s0 = ie_load_f(s), s1 = ie_load_f(s + 16);
+    const ie_vf s0 = ie_load_f(s), s1 = ie_load_f(s + 16);
     const float old = st->m, most = ie_max16(LARGER(s0, s1)), m = LARGER(most, old);
     IE_VECTORIZE
     for (int i = 0; i < IE_KV_BLOCK; i++)
@@ -136,14 +136,14 @@ IE_MATH void segment_weights(query *const *at, int n, const block_run *r, float 
 {
     const ie_f8 none = -__builtin_inff();
     float m[AT_ONCE][BLOCKS], sum[AT_ONCE][BLOCKS];
-    ie_f16 v[BLOCKS];
+    ie_vf v[BLOCKS];
     for (int i = 0; i < n; i++) {
         IE_VECTORIZE
         for (int64_t j = r->count * IE_KV_BLOCK; j < SEGMENT; j++)
             s[i][j] = -__builtin_inff();
         hide(at[i], r->base, s[i], r->count * IE_KV_BLOCK);
         for (int b = 0; b < BLOCKS; b++) {
-            const ie_f16 s0 = ie_load_f(s[i] + b * IE_KV_BLOCK), s1 = ie_load_f(s[i] + b * IE_KV_BLOCK + 16);
+            const ie_vf s0 = ie_load_f(s[i] + b * IE_KV_BLOCK), s1 = ie_load_f(s[i] + b * IE_KV_BLOCK + 16);
             v[b] = LARGER(s0, s1);
         }
         ie_f8 x = maxima8(v), y; /* of one block, then of it and all before */
@@ -187,18 +187,18 @@ IE_MATH void segment_weights(query *const *at, int n, const block_run *r, float 
 IE_MATH void add_values(query *const *at, int n, int w, float s[][SEGMENT], float keep[][BLOCKS], const block_run *r, int b,
                         int half, int64_t dim, int64_t d0)
 {
-    ie_f16 acc[AT_ONCE][DIM_STEP / 16];
+    ie_vf acc[AT_ONCE][DIM_STEP / 16];
     for (int i = 0; i < n; i++)
         for (int j = 0; j < w; j++)
             acc[i][j] = ie_load_f(at[i]->part.acc + d0 + 16 * j) * keep[i][b];
     for (int slot = 0; slot < IE_KV_BLOCK; slot++) {
-        ie_f16 row[DIM_STEP / 16];
+        ie_vf row[DIM_STEP / 16];
         for (int j = 0; j < w; j++)
             row[j] = at_element(r->v[b], half, slot * dim + d0 + 16 * j);
         for (int j = 0; half && j < w; j += 2)
             fetch_line(r->later[r->count + b], (d0 * IE_KV_BLOCK + (slot * w + j) * 16) * 2);
         for (int i = 0; i < n; i++) {
-            const ie_f16 p = ie_splat(s[i][b * IE_KV_BLOCK + slot]);
+            const ie_vf p = ie_splat(s[i][b * IE_KV_BLOCK + slot]);
             for (int j = 0; j < w; j++)
                 acc[i][j] = ie_fma16(p, row[j], acc[i][j]);
         }
@@ -378,7 +378,7 @@ static void merge_parts(query *q, int64_t dim)
         for (int i = 0; i < n; i++)
             t->l = ie_fma(part[i * slot + slot - 1], new[i], t->l * old[i]);
         for (int64_t d = 0; d < dim; d += 16) {
-            ie_f16 acc = ie_load_f(t->acc + d);
+            ie_vf acc = ie_load_f(t->acc + d);
             for (int i = 0; i < n; i++)
                 acc = ie_fma16(ie_load_f(part + i * slot + d), ie_splat(new[i]), acc * old[i]);
             ie_store_f(t->acc + d, acc);

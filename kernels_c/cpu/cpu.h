@@ -61,12 +61,12 @@ IE_FN void ie_quantize_row(const float *x, int64_t n, uint8_t *row, int64_t k, i
     float *dsum = (float *)(void *)(row + ie_q8_dsum_offset(k)) + first;
     int32_t *sums = (int32_t *)(void *)(row + ie_q8_sums_offset(k)) + 2 * first;
     for (int64_t b = 0; b < n / IE_BLOCK; b++) {
-        const ie_f16 x0 = ie_load_f(x + b * IE_BLOCK), x1 = ie_load_f(x + b * IE_BLOCK + 16);
-        const ie_f16 a0 = ie_abs16(x0), a1 = ie_abs16(x1);
+        const ie_vf x0 = ie_load_f(x + b * IE_BLOCK), x1 = ie_load_f(x + b * IE_BLOCK + 16);
+        const ie_vf a0 = ie_abs16(x0), a1 = ie_abs16(x1);
         const float amax = ie_max16(a0 > a1 ? a0 : a1);
         const float bad = ie_sum16(x0 * 0.0f + x1 * 0.0f); /* NaN where the maximum would pass over one */
         const float d = ie_q8_scale(amax) + bad, m = ie_q8_multiplier(amax);
-        const ie_i16 q0 = ie_codes16(x0, m), q1 = ie_codes16(x1, m);
+        const ie_vi q0 = ie_codes16(x0, m), q1 = ie_codes16(x1, m);
         ie_store_bytes(codes + b * IE_BLOCK, q0);
         ie_store_bytes(codes + b * IE_BLOCK + 16, q1);
         sums[2 * b] = -ie_isum16(q0);

@@ -115,7 +115,7 @@ static void pack_field(const ie_field *f, const uint8_t *block, uint8_t *tile, i
         if (f->unit == 4) {
             uint32_t w;
             memcpy(&w, from, 4);
-            w = f->transform == IE_FIELD_BIAS ? ie_bias_codes(w) : f->transform == IE_FIELD_SPREAD ? ie_spread_bits(w) : w;
+            w = f->transform == IE_FIELD_BIAS ? IE_BIAS_CODES(w) : f->transform == IE_FIELD_SPREAD ? ie_spread_bits(w) : w;
             memcpy(to, &w, 4);
         } else if (f->unit == 2) {
             memcpy(to, from, 2);
