@@ -38,8 +38,7 @@ IE_FN int64_t ie_split(int64_t n, int64_t parts, int64_t i) { return n / parts *
  * K) follow each other in ascending K; groups in ascending row. Rows that do not fill a group are zero. */
 
 IE_FN int64_t ie_groups(int64_t rows) { return ie_div_up(rows, IE_LANES); }
-IE_FN int64_t ie_row_group(int64_t row) { return row / IE_LANES; }
-IE_FN int64_t ie_row_lane(int64_t row) { return row % IE_LANES; }
+IE_FN int64_t ie_row_of(int64_t group, int64_t lane) { return group * IE_LANES + lane; }
 IE_FN int64_t ie_tile_offset(int64_t group, int64_t block, int64_t blocks_per_row, int64_t tile_bytes)
 {
     return (group * blocks_per_row + block) * tile_bytes;
@@ -107,7 +106,6 @@ IE_FN int64_t ie_f32_row_bytes(int64_t n) { return ie_align_up(4 * n, 64); }
  * attention goes through for one head lies in runs as long as blocks are handed out in order, and a run is read faster
  * than pieces. `chunk`: elements from one chunk to the next. ---- */
 
-IE_FN int64_t ie_kv_blocks(int64_t positions) { return ie_div_up(positions, IE_KV_BLOCK); }
 IE_FN int64_t ie_kv_block_of(int64_t pos) { return pos >> IE_KV_SHIFT; }
 IE_FN int64_t ie_kv_slot_of(int64_t pos) { return pos & (IE_KV_BLOCK - 1); }
 /* Elements of a chunk for keys (or values) of one layer with `heads` KV heads of `dim`. */
@@ -129,8 +127,20 @@ IE_FN int64_t ie_window_start(int64_t pos, int64_t window)
 {
     return window > 0 && pos + 1 > window ? pos + 1 - window : 0;
 }
-/* KV head that query head h reads. */
-IE_FN int64_t ie_kv_head(int64_t h, int64_t heads, int64_t kv_heads) { return h / (heads / kv_heads); }
+/* Query head i of the `group` that read KV head kv. */
+IE_FN int64_t ie_query_head(int64_t kv, int64_t group, int64_t i) { return kv * group + i; }
+/* Rows [r, e) of one sequence, and the positions that any of them sees. */
+typedef struct { int64_t r, e, first, last; } ie_row_run;
+/* The run of rows that begins with row r < end; it ends where the sequence does, or with `end`. */
+IE_FN ie_row_run ie_next_run(const int32_t *pos, const int32_t *seq, int64_t window, int64_t r, int64_t end)
+{
+    ie_row_run run = {r, r, ie_window_start(pos[r], window), pos[r]};
+    for (; run.e < end && seq[run.e] == seq[r]; run.e++) {
+        run.first = ie_min(run.first, ie_window_start(pos[run.e], window));
+        run.last = ie_max(run.last, pos[run.e]);
+    }
+    return run;
+}
 
 /* ---- recurrent state: `slots` copies in a ring. Row t of a segment that starts from slot `in` and keeps the states of
  * its last `keep` rows writes the slot below when t >= count - keep; in = -1 (zero state) counts as slot -1. ---- */
@@ -188,7 +198,9 @@ IE_FN int64_t ie_attn_parts_bytes(int64_t heads, int64_t dim, int64_t segments)
     return 4 * ie_attn_part_offset(IE_MAX_DECODE_ROWS, 0, heads, dim, segments);
 }
 
-/* ---- work accounting: bytes that must move and floating-point operations ---- */
+/* ---- work accounting: bytes that must come from memory, weights, keys and values, states, and one row of activations a row;
+ * floating-point operations, a multiply-add being two. pos, seq: of the command's rows; seg: int32 [segs][4], as in the step
+ * inputs. What several rows share counts once. ---- */
 
 IE_FN int64_t ie_bytes_matmul(int64_t rows, int64_t m, int64_t blocks_per_row, int64_t tile_bytes, int64_t lanes)
 {
@@ -200,6 +212,57 @@ IE_FN int64_t ie_bytes_experts(int64_t rows, int64_t route_cols, int64_t expert_
 }
 IE_FN int64_t ie_bytes_rows(int64_t rows, int64_t n) { return rows * n * 4; }
 IE_FN int64_t ie_flops_matmul(int64_t rows, int64_t m, int64_t k) { return 2 * rows * m * k; }
+/* Keys and values are F16. q_cols: all query heads. */
+IE_FN int64_t ie_bytes_attention(int64_t rows, const int32_t *pos, const int32_t *seq, int64_t window, int64_t q_cols,
+                                 int64_t kv_heads, int64_t dim)
+{
+    int64_t seen = 0;
+    for (int64_t r = 0; r < rows;) {
+        const ie_row_run run = ie_next_run(pos, seq, window, r, rows);
+        seen += run.last - run.first + 1;
+        r = run.e;
+    }
+    return ie_bytes_rows(rows, q_cols) + 2 * 2 * seen * kv_heads * dim;
+}
+IE_FN int64_t ie_flops_attention(int64_t rows, const int32_t *pos, int64_t window, int64_t q_cols)
+{
+    int64_t seen = 0;
+    for (int64_t r = 0; r < rows; r++)
+        seen += pos[r] - ie_window_start(pos[r], window) + 1;
+    return 2 * 2 * seen * q_cols;
+}
+IE_FN int64_t ie_rows_of_segments(int64_t segs, const int32_t *seg)
+{
+    int64_t rows = 0;
+    for (int64_t i = 0; i < segs; i++)
+        rows += seg[4 * i + 1];
+    return rows;
+}
+/* The state that a segment starts from, unless that is zero, and those that it keeps: F32 [heads][dim][dim]. */
+IE_FN int64_t ie_bytes_deltanet(int64_t segs, const int32_t *seg, int64_t qkv_cols, int64_t heads, int64_t dim)
+{
+    int64_t states = 0;
+    for (int64_t i = 0; i < segs; i++)
+        states += (seg[4 * i + 2] >= 0) + seg[4 * i + 3];
+    return ie_bytes_rows(ie_rows_of_segments(segs, seg), qkv_cols) + 4 * states * heads * dim * dim;
+}
+/* For each value of the state: its decay, and a multiply-add each for what it holds of k, the update, and what q reads. */
+IE_FN int64_t ie_flops_deltanet(int64_t segs, const int32_t *seg, int64_t heads, int64_t dim)
+{
+    return 7 * ie_rows_of_segments(segs, seg) * heads * dim * dim;
+}
+/* Of the ring a segment reads the positions before it that its taps reach, and writes as many as it has rows. */
+IE_FN int64_t ie_bytes_conv(int64_t segs, const int32_t *seg, const int32_t *pos, int64_t cols, int64_t taps)
+{
+    int64_t rows = 0;
+    for (int64_t i = 0; i < segs; i++)
+        rows += seg[4 * i + 1] + ie_min(taps - 1, pos[seg[4 * i]]) + ie_min(seg[4 * i + 1], IE_CONV_RING);
+    return ie_bytes_rows(rows, cols);
+}
+IE_FN int64_t ie_flops_conv(int64_t segs, const int32_t *seg, int64_t cols, int64_t taps)
+{
+    return 2 * ie_rows_of_segments(segs, seg) * cols * taps;
+}
 
 /* ---- arena check: buffers i with byte ranges [offset, offset + size) that live in commands
  * [first, last]. Accepts (-1) iff every range is aligned, inside the arena, and no two buffers whose

@@ -17,11 +17,12 @@ from ..errors import DeviceError, ResourceError
 from ..gguf import GgufFile
 from ..machine import stack_limit
 from ..model.config import ModelConfig, rope_table
+from ..ops import OPS
 from ..ops.table import COMMAND_BYTES
 from ..program import Buffer, Cache, Matrix, Partials, Program, RopeTable, State, Table, Vector, View, union
 from ..program.pack import pack
 from ..program.plan import plan_program
-from ..program.step import OUTS, ROW, Limits, StepInputs
+from ..program.step import OUTS, ROW, STEP_DTYPE, Limits, StepInputs
 from . import weights
 from .base import DTYPES, Data, Item, Place, Progress, Q8Rows, base_limits, bound_limits
 
@@ -309,11 +310,13 @@ class CpuExecutor:
         return found[:rows]
 
     def command_bytes(self, handle: int, rows: int, outs: int) -> int:
-        """Weight bytes that one step of the bound program reads."""
+        """Weight bytes that one step of the bound program reads; of experts those that its rows use."""
         total, base = 0, self.ffi.cast("char *", self.bound[handle].struct.cmds)
+        step = np.zeros(1, STEP_DTYPE)  # what reads a matrix looks at the number of its rows alone
+        step["n_rows"], step["n_outs"] = rows, outs
         for i, c in enumerate(self.bound[handle].program.commands):
-            if c.op == "matmul":
-                total += self.lib.ie_core_command_bytes(base + 256 * i, outs if c.domain == OUTS else rows)
+            if any(arg.kind == "matrix" for arg in OPS[c.op].args):
+                total += self.lib.ie_core_command_bytes(base + COMMAND_BYTES * i, step.ctypes.data)
         return total
 
     def read_bandwidth(self) -> float:

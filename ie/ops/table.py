@@ -75,8 +75,9 @@ class Arg:
 class CountFn:
     """A counting function of ie_core.h and the names of its arguments.
 
-    Names are argument names (scalars), `NAME.cols` of a view, `NAME.blocks|tile|lanes` of a matrix, or `rows`:
-    the live rows of the command's domain.
+    Names are argument names (scalars), `NAME.cols` of a view, `NAME.blocks|tile|lanes` of a matrix, or of the step
+    inputs `rows`: the live rows of the command's domain; `pos` and `seq` of those rows; `seg`: all segments. Geometry
+    has `rows` alone.
     """
 
     fn: str

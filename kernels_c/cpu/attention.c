@@ -400,59 +400,52 @@ static void emit(const ie_args_attention *a, query *q, int64_t r, int64_t h)
         ie_quantize_row(acc, dim, ie_row_b(a->yq, r), a->yq.cols, h * dim / IE_BLOCK);
 }
 
-/* The rows [r, e) of a tile that belong to one sequence. */
-typedef struct { int64_t r, e, first, last; } row_run; /* first, last: positions that any of them sees */
-
-static row_run next_run(const ie_args_attention *a, const ie_cmd *cmd, const ie_step *step, int64_t r, int64_t r1)
+/* The next rows of a tile that belong to one sequence. */
+static ie_row_run next_run(const ie_args_attention *a, const ie_cmd *cmd, const ie_step *step, int64_t r, int64_t r1)
 {
-    const int32_t *seq = ie_ints(step->seq) + ie_step_row(cmd), *pos = ie_ints(step->pos) + ie_step_row(cmd);
-    row_run run = {r, r, ie_window_start(pos[r], a->window), pos[r]};
-    for (; run.e < r1 && seq[run.e] == seq[r]; run.e++) {
-        run.first = ie_min(run.first, ie_window_start(pos[run.e], a->window));
-        run.last = ie_max(run.last, pos[run.e]);
-    }
-    return run;
+    const int32_t *seq = ie_step_ints(step, step->seq) + ie_step_row(cmd), *pos = ie_step_ints(step, step->pos) + ie_step_row(cmd);
+    return ie_next_run(pos, seq, a->window, r, r1);
 }
-static int64_t segments_of(const row_run *run) { return run->last / SEGMENT - run->first / SEGMENT + 1; }
+static int64_t segments_of(const ie_row_run *run) { return run->last / SEGMENT - run->first / SEGMENT + 1; }
 
 typedef struct { int64_t g, h0, heads, r0, r1, share, shares; } attention_tile;
 
 /* What is done with a run: compute a share of it, all of it with its results, or the results of shares that are there. */
 enum { PART, WHOLE, RESULT };
 
-static void run_queries(const ie_args_attention *a, const ie_cmd *cmd, const ie_step *step, const attention_tile *t, const row_run *run, int what)
+static void run_queries(const ie_args_attention *a, const ie_cmd *cmd, const ie_step *step, const attention_tile *t, const ie_row_run *run, int what)
 {
     const int64_t dim = a->head_dim, stride = ie_align_up(dim, 16), group = a->heads / a->kv_heads;
     float memory[2 * MAX_QUERIES * IE_MAX_HEAD_DIM];
     query qs[MAX_QUERIES];
     int n = 0;
     for (int64_t row = run->r; row < run->e; row++)
-        for (int64_t h = t->g * group + t->h0; h < t->g * group + t->h0 + t->heads; h++, n++) {
+        for (int64_t h = ie_query_head(t->g, group, t->h0); h < ie_query_head(t->g, group, t->h0 + t->heads); h++, n++) {
             query *q = &qs[n];
             q->q = ie_row_f(a->q, row) + h * dim;
-            q->pos = ie_ints(step->pos)[row + ie_step_row(cmd)];
+            q->pos = ie_step_ints(step, step->pos)[row + ie_step_row(cmd)];
             q->start = ie_window_start(q->pos, a->window);
             q->part.acc = memory + 2 * n * stride;
             q->total.acc = q->part.acc + stride;
             q->parts = what == WHOLE ? NULL : (float *)(uintptr_t)a->parts.p + ie_attn_part_offset(row, h, a->heads, dim, a->parts.segments);
             state_reset(&q->total, dim);
         }
-    const int32_t seq = ie_ints(step->seq)[run->r + ie_step_row(cmd)];
+    const int32_t seq = ie_step_ints(step, step->seq)[run->r + ie_step_row(cmd)];
     const cache_view c = {(const _Float16 *)(uintptr_t)a->k_cache, (const _Float16 *)(uintptr_t)a->v_cache,
-                          ie_ints(step->tables) + (int64_t)seq * step->max_blocks, ie_kv_chunk(step), dim, t->g, ie_kv_block_of(run->last)};
+                          ie_step_ints(step, step->tables) + (int64_t)seq * step->max_blocks, ie_kv_chunk(step), dim, t->g, ie_kv_block_of(run->last)};
     const int64_t s0 = run->first / SEGMENT, count = segments_of(run);
     if (what != RESULT)
         attend(&c, qs, n, ie_kv_block_of(run->first), s0 + ie_split(count, t->shares, t->share), s0 + ie_split(count, t->shares, t->share + 1), a->scale);
     for (int i = 0; i < n && what != PART; i++) {
         if (what == RESULT)
             merge_parts(&qs[i], dim);
-        emit(a, &qs[i], run->r + i / t->heads, t->g * group + t->h0 + i % t->heads);
+        emit(a, &qs[i], run->r + i / t->heads, ie_query_head(t->g, group, t->h0 + i % t->heads));
     }
 }
 
 static void all_runs(const ie_args_attention *a, const ie_cmd *cmd, const ie_step *step, const attention_tile *t, int what)
 {
-    for (row_run run = {.e = t->r0}; run.e < t->r1;) {
+    for (ie_row_run run = {.e = t->r0}; run.e < t->r1;) {
         run = next_run(a, cmd, step, run.e, t->r1);
         run_queries(a, cmd, step, t, &run, what);
     }
@@ -462,7 +455,7 @@ static void all_runs(const ie_args_attention *a, const ie_cmd *cmd, const ie_ste
 static void shared_tile(const ie_args_attention *a, const ie_cmd *cmd, const ie_step *step, attention_tile t, int64_t place)
 {
     int64_t most = 1;
-    for (row_run run = {.e = t.r0}; run.e < t.r1;) {
+    for (ie_row_run run = {.e = t.r0}; run.e < t.r1;) {
         run = next_run(a, cmd, step, run.e, t.r1);
         most = ie_max(most, segments_of(&run));
     }

@@ -6,8 +6,8 @@
 #ifndef IE_CPU_H
 #define IE_CPU_H
 
+#include "../include/command.h"
 #include "../include/formats.h"
-#include "../include/ops.h"
 #include "../include/vectorize.h"
 #include "simd.h"
 
@@ -25,32 +25,10 @@ typedef void (*ie_kernel)(const ie_cmd *cmd, const ie_step *step, int64_t begin,
 #define IE_DECLARE_KERNEL(NAME, name) IE_KERNEL(name);
 IE_FOR_EACH_OP(IE_DECLARE_KERNEL)
 
-IE_FN int64_t ie_domain_rows(const ie_cmd *c, const ie_step *s) 
-{
-    switch (c->domain) {
-    case IE_DOMAIN_ROWS: return s->n_rows;
-    case IE_DOMAIN_OUTS: return s->n_outs;
-    case IE_DOMAIN_SEGS: return s->n_segs;
-    default: return 1;
-    }
-}
-/* Row of the step inputs that row 0 of the command's buffers stands for. */
-IE_FN int64_t ie_step_row(const ie_cmd *c) { return c->domain == IE_DOMAIN_ROW ? c->row : 0; }
-/* Elements from one chunk of the KV cache to the next. */
-IE_FN int64_t ie_kv_chunk(const ie_step *s) { return (int64_t)s->kv_chunk * (1024 / (int64_t)sizeof(_Float16)); }
-IE_FN float *ie_row_f(ie_view v, int64_t r) { return (float *)(uintptr_t)(v.p + (uint64_t)(r * v.stride)); }
-IE_FN uint8_t *ie_row_b(ie_view v, int64_t r) { return (uint8_t *)(uintptr_t)(v.p + (uint64_t)(r * v.stride)); }
-IE_FN const int32_t *ie_ints(uint64_t p) { return (const int32_t *)(uintptr_t)p; }
-
 /* Rows of x, from column `first` on, times a matrix of m rows; see matmul.c. */
 typedef struct { ie_view x; int64_t first; const uint8_t *w; int64_t blocks, tile, m; int layout; } ie_product;
 /* Rows [r0, r0 + n), n <= 8, against row group g: out[i * 16 + lane]. */
 void IE_NAME(ie_group_product)(const ie_product *p, int64_t g, int64_t r0, int n, float *out);
-
-/* A segment: rows [first, first + count) of one sequence; state slot to start from (-1: zero state); how many of its
- * last rows leave a state behind, in the slots after it (ie_state_slot). */
-typedef struct { int32_t first, count, slot, keep; } ie_segment;
-IE_FN const ie_segment *ie_segments(const ie_step *s) { return (const ie_segment *)(uintptr_t)s->seg; }
 
 /* A block that holds a NaN or an infinity gets a NaN scale: what is wrong must not come out as a plausible number.
  * Q8 of x[0..n) into blocks [first, first + n / 32) of a row of k values; n is a multiple of 32. */

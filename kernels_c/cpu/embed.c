@@ -6,7 +6,7 @@
 IE_KERNEL(embed)
 {
     IE_ARGS(embed);
-    const int32_t *token = ie_ints(step->token) + ie_step_row(cmd);
+    const int32_t *token = ie_step_ints(step, step->token) + ie_step_row(cmd);
     for (int64_t r = begin; r < end; r++) {
         float *y = ie_row_f(a->y, r);
         const int32_t id = a->ids.p ? *(const int32_t *)(const void *)ie_row_b(a->ids, r) : token[r];

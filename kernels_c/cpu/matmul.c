@@ -303,8 +303,8 @@ IE_FLOAT(bf16)
 static void rows_decoded(const ie_product *a, int64_t g, int64_t r0, int n, ie_vf *acc)
 {
     const int format = a->layout - IE_L_ROWS, block = ie_formats[format].block;
-    const int64_t row_bytes = a->blocks * a->tile, lanes = ie_min(IE_LANES, a->m - g * IE_LANES);
-    const uint8_t *w = a->w + g * IE_LANES * row_bytes;
+    const int64_t row_bytes = a->blocks * a->tile, lanes = ie_min(IE_LANES, a->m - ie_row_of(g, 0));
+    const uint8_t *w = a->w + ie_row_of(g, 0) * row_bytes;
     float values[256], lane_values[256 * IE_LANES];
     memset(lane_values, 0, sizeof lane_values);
     for (int i = 0; i < n; i++)
@@ -326,7 +326,7 @@ static void rows_decoded(const ie_product *a, int64_t g, int64_t r0, int n, ie_v
 
 static void finish(const ie_args_matmul *a, int64_t g, int64_t r0, int n, const float *out)
 {
-    const int64_t m0 = g * IE_LANES, lanes = ie_min(IE_LANES, a->y.cols - m0);
+    const int64_t m0 = ie_row_of(g, 0), lanes = ie_min(IE_LANES, a->y.cols - m0);
     const float *bias = (const float *)(uintptr_t)a->bias;
     for (int i = 0; i < n; i++, out += IE_LANES) {
         float *y = ie_row_f(a->y, r0 + i) + m0;

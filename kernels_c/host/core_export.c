@@ -1,6 +1,6 @@
 /* core_export.c: ie_core.h and formula.h as exported functions, so that Python calls the very same code. */
 #include "../include/formula.h"
-#include "../include/ops.h"
+#include "../include/work.h"
 #include "host.h"
 
 #include <string.h>
@@ -42,9 +42,13 @@ int64_t ie_core_stage_check(int64_t n_cmds, const int64_t *stage, int64_t n, con
 {
     return ie_stage_check(n_cmds, stage, n, cmd, space, lo, hi, write);
 }
-int64_t ie_core_command_tiles(const void *cmd, int64_t rows) { return ie_command_tiles(cmd, rows); }
-int64_t ie_core_command_bytes(const void *cmd, int64_t rows) { return ie_command_bytes(cmd, rows); }
-int64_t ie_core_command_flops(const void *cmd, int64_t rows) { return ie_command_flops(cmd, rows); }
+int64_t ie_core_command_tiles(const void *cmd, uint64_t step)
+{
+    const ie_step *s = (const ie_step *)(uintptr_t)step;
+    return ie_command_tiles(cmd, ie_rows_to_run(cmd, s));
+}
+int64_t ie_core_command_bytes(const void *cmd, uint64_t step) { return ie_command_bytes(cmd, (const ie_step *)(uintptr_t)step); }
+int64_t ie_core_command_flops(const void *cmd, uint64_t step) { return ie_command_flops(cmd, (const ie_step *)(uintptr_t)step); }
 
 void ie_formula_exp(const float *x, float *y, int64_t n)
 {

@@ -78,9 +78,11 @@ int64_t ie_core_plan_check(int64_t n, const int64_t *offset, const int64_t *size
                            int64_t arena);
 int64_t ie_core_stage_check(int64_t n_cmds, const int64_t *stage, int64_t n, const int64_t *cmd, const int64_t *space,
                             const int64_t *lo, const int64_t *hi, const int64_t *write);
-int64_t ie_core_command_tiles(const void *cmd, int64_t rows);
-int64_t ie_core_command_bytes(const void *cmd, int64_t rows);
-int64_t ie_core_command_flops(const void *cmd, int64_t rows);
+/* Work of a command in the step at that address; 0 where the step leaves it out. Nothing that they point to is read but the
+ * arrays of the step inputs. */
+int64_t ie_core_command_tiles(const void *cmd, uint64_t step);
+int64_t ie_core_command_bytes(const void *cmd, uint64_t step);
+int64_t ie_core_command_flops(const void *cmd, uint64_t step);
 
 /* ---- formulas, for tests ---- */
 void ie_formula_exp(const float *x, float *y, int64_t n);

@@ -198,9 +198,9 @@ static void repack_thread(void *arg, int thread)
     const int halves = half_fields(l->format, at);
     uint32_t bad = 0;
     for (int64_t g = ie_split(groups, j->threads, thread); g < ie_split(groups, j->threads, thread + 1); g++) {
-        for (int64_t lane = 0; lane < IE_LANES && g * IE_LANES + lane < j->rows; lane++)
+        for (int64_t lane = 0; lane < IE_LANES && ie_row_of(g, lane) < j->rows; lane++)
             for (int64_t b = 0; b < blocks; b++) {
-                const uint8_t *block = j->src + ((g * IE_LANES + lane) * blocks + b) * size;
+                const uint8_t *block = j->src + (ie_row_of(g, lane) * blocks + b) * size;
                 for (int i = 0; i < halves; i++)
                     bad |= bad_16(block + at[i], 1, 0, 0x7C00u);
                 uint8_t arranged[128]; /* more than a block of any format that is arranged */
@@ -210,7 +210,7 @@ static void repack_thread(void *arg, int thread)
                     pack_field(f, l->arranged ? arranged : block, j->dst + ie_tile_offset(g, b, blocks, tile), lane);
             }
         /* now, while caches hold the rows */
-        bad |= bad_others(l->format, j->src + g * IE_LANES * blocks * size, ie_min(IE_LANES, j->rows - g * IE_LANES) * blocks);
+        bad |= bad_others(l->format, j->src + ie_row_of(g, 0) * blocks * size, ie_min(IE_LANES, j->rows - ie_row_of(g, 0)) * blocks);
     }
     if (bad)
         atomic_store(&j->bad, 1);

@@ -5,6 +5,7 @@
  *
  * Which instruction set runs is chosen once (ie_pool_create); results do not depend on it. */
 #include "../cpu/cpu.h"
+#include "../include/work.h"
 #include "isa.h"
 #include "pool.h"
 
