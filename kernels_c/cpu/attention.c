@@ -420,7 +420,7 @@ static void run_queries(const ie_args_attention *a, const ie_cmd *cmd, const ie_
     query qs[MAX_QUERIES];
     int n = 0;
     for (int64_t row = run->r; row < run->e; row++)
-        for (int64_t h = ie_query_head(t->g, group, t->h0); h < ie_query_head(t->g, group, t->h0 + t->heads); h++, n++) {
+        for (int64_t h = ie_query_head(t->g, group, t->h0); h < ie_query_head(t->g, group, t->h0) + t->heads; h++, n++) {
             query *q = &qs[n];
             q->q = ie_row_f(a->q, row) + h * dim;
             q->pos = ie_step_ints(step, step->pos)[row + ie_step_row(cmd)];
@@ -439,7 +439,7 @@ static void run_queries(const ie_args_attention *a, const ie_cmd *cmd, const ie_
     for (int i = 0; i < n && what != PART; i++) {
         if (what == RESULT)
             merge_parts(&qs[i], dim);
-        emit(a, &qs[i], run->r + i / t->heads, ie_query_head(t->g, group, t->h0 + i % t->heads));
+        emit(a, &qs[i], run->r + i / t->heads, ie_query_head(t->g, group, t->h0) + i % t->heads);
     }
 }
 
