@@ -18,8 +18,9 @@
 #define IE_ATTN_SEGMENT 256    /* positions in one attention segment; a multiple of IE_KV_BLOCK */
 #define IE_ALIGN 256           /* byte alignment of arena buffers and device weights */
 #define IE_MAX_DECODE_ROWS 16  /* rows of one decode command */
-#define IE_READ_PAST 64        /* bytes behind an item, in the memory of a device, that a kernel may read and then not use: 16 lanes
-                                * are loaded where fewer are left. Every allocation has them; nothing is written there. */
+/* Bytes behind an item, in the memory of a device, that a kernel may read and then not use: 16 lanes are loaded where
+ * fewer are left. Every allocation has them; nothing is written there. */
+#define IE_READ_PAST 64
 
 #define IE_FN static inline
 
@@ -70,10 +71,12 @@ IE_FN uint32_t ie_spread_bits(uint32_t bits)
     return out;
 }
 
-/* Formats whose codes index a grid. Bit 0 of a lane's group of `width` bits in a plane, counted from the field's start: the
- * groups of all lanes stand side by side. Four sign bits a lane make a byte mask of 16 words, two bits a lane one of 32 half-words. */
+/* Formats whose codes index a grid. Bit 0 of a lane's group of `width` bits in a plane, counted from the field's start:
+ * the groups of all lanes stand side by side. Four sign bits a lane make a byte mask of 16 words, two bits a lane one
+ * of 32 half-words. */
 IE_FN int64_t ie_plane_bit(int64_t plane, int64_t lane, int64_t width) { return (plane * IE_LANES + lane) * width; }
-/* Index bytes 0, 1, 2, 3 of a word become 0, 2, 1, 3: shifted right by 8 i, its half-words end in bytes 2i and 2i + 1. */
+/* Index bytes 0, 1, 2, 3 of a word become 0, 2, 1, 3: shifted right by 8 i, its half-words end in bytes 2i and 2i +
+ * 1. */
 IE_FN uint32_t ie_pair_bytes(uint32_t word) { return (word & 0xFF0000FFu) | (word >> 8 & 0xFF00u) | (word & 0xFF00u) << 8; }
 /* The same for the four bits of every nibble. */
 IE_FN uint32_t ie_pair_bits(uint32_t bits) { return (bits & 0x99999999u) | (bits >> 1 & 0x22222222u) | (bits & 0x22222222u) << 1; }
@@ -86,12 +89,13 @@ IE_FN uint32_t ie_sign_bytes(uint32_t a)
     return out;
 }
 
-/* Unsigned byte i of word a times signed byte i of b, a uint32_t. The sum of four, of type T, int32_t or a vector of them,
- * is an integer dot product: at most 4 * 255 * 128. */
+/* Unsigned byte i of word a times signed byte i of b, a uint32_t. The sum of four, of type T, int32_t or a vector of
+ * them, is an integer dot product: at most 4 * 255 * 128. */
 #define IE_PRODUCT_US(T, a, b, i) ((T)IE_BYTE(a, (uint32_t)(i)) * (int32_t)(int8_t)IE_BYTE(b, i))
 
 /* ---- Q8 activations: one row is K codes (int8), then per block of 32 a scale d (f32), the product
- * d * sum(codes) (f32) and minus the sums of its two halves (2 x i32), padded to 64 bytes. K is a multiple of 32. ---- */
+ * d * sum(codes) (f32) and minus the sums of its two halves (2 x i32), padded to 64 bytes. K is a multiple of
+ * 32. ---- */
 
 IE_FN int64_t ie_q8_blocks(int64_t k) { return ie_div_up(k, IE_BLOCK); }
 IE_FN int64_t ie_q8_scale_offset(int64_t k) { return ie_q8_blocks(k) * IE_BLOCK; }
@@ -100,11 +104,11 @@ IE_FN int64_t ie_q8_sums_offset(int64_t k) { return ie_q8_scale_offset(k) + 8 * 
 IE_FN int64_t ie_q8_row_bytes(int64_t k) { return ie_align_up(ie_q8_scale_offset(k) + 16 * ie_q8_blocks(k), 64); }
 IE_FN int64_t ie_f32_row_bytes(int64_t n) { return ie_align_up(4 * n, 64); }
 
-/* ---- paged KV cache: F16. A block holds 32 positions of every KV head. Blocks lie in chunks, and a chunk holds the keys
- * and values of its blocks for all layers: a long context that is not used yet takes no memory, even in huge pages. Within a
- * chunk keys of a layer are [head][block][dim][position] (positions in lanes), values [head][block][position][dim]: what
- * attention goes through for one head lies in runs as long as blocks are handed out in order, and a run is read faster
- * than pieces. `chunk`: elements from one chunk to the next. ---- */
+/* ---- paged KV cache: F16. A block holds 32 positions of every KV head. Blocks lie in chunks, and a chunk holds the
+ * keys and values of its blocks for all layers: a long context that is not used yet takes no memory, even in huge
+ * pages. Within a chunk keys of a layer are [head][block][dim][position] (positions in lanes), values
+ * [head][block][position][dim]: what attention goes through for one head lies in runs as long as blocks are handed out
+ * in order, and a run is read faster than pieces. `chunk`: elements from one chunk to the next. ---- */
 
 IE_FN int64_t ie_kv_block_of(int64_t pos) { return pos >> IE_KV_SHIFT; }
 IE_FN int64_t ie_kv_slot_of(int64_t pos) { return pos & (IE_KV_BLOCK - 1); }
@@ -167,9 +171,9 @@ IE_FN int64_t ie_geom_experts(int64_t rows, int64_t y_cols, int64_t route_cols)
     return rows * used * ie_groups(y_cols / used);
 }
 IE_FN int64_t ie_geom_heads(int64_t rows, int64_t heads) { return rows * heads; }
-/* Attention: a tile has at most IE_ATTN_QUERIES queries of one KV head: some rows and some of the head's query heads. In
- * a step of few rows it has one of IE_ATTN_SHARES shares of the keys besides. With one segment of keys and few KV heads
- * its query heads are dealt out instead, over at most four shares, so that one row keeps several threads busy. */
+/* Attention: a tile has at most IE_ATTN_QUERIES queries of one KV head: some rows and some of the head's query heads.
+ * In a step of few rows it has one of IE_ATTN_SHARES shares of the keys besides. With one segment of keys and few KV
+ * heads its query heads are dealt out instead, over at most four shares, so that one row keeps several threads busy. */
 #define IE_ATTN_QUERIES 32
 #define IE_ATTN_SHARES 8
 IE_FN int64_t ie_attn_shares(int64_t rows) { return rows <= IE_MAX_DECODE_ROWS ? IE_ATTN_SHARES : 1; }
@@ -185,10 +189,11 @@ IE_FN int64_t ie_geom_attention(int64_t rows, int64_t heads, int64_t kv_heads)
     return ie_div_up(rows, ie_attn_rows(some)) * kv_heads * ie_div_up(group, some) * ie_attn_shares(rows);
 }
 
-/* Results of segments, kept until all of a row's are there: a counter of 64 bytes for each tile, then for each row, head
- * and segment the values, the maximum and the sum. */
+/* Results of segments, kept until all of a row's are there: a counter of 64 bytes for each tile, then for each row,
+ * head and segment the values, the maximum and the sum. */
 IE_FN int64_t ie_attn_part_floats(int64_t dim) { return ie_align_up(dim, 16) + 16; }
-IE_FN int64_t ie_attn_counters(int64_t heads) { return 16 * IE_MAX_DECODE_ROWS * heads; } /* in floats; at most a tile a row and head */
+/* In floats; at most a tile a row and head. */
+IE_FN int64_t ie_attn_counters(int64_t heads) { return 16 * IE_MAX_DECODE_ROWS * heads; }
 IE_FN int64_t ie_attn_part_offset(int64_t row, int64_t head, int64_t heads, int64_t dim, int64_t segments)
 {
     return ie_attn_counters(heads) + (row * heads + head) * segments * ie_attn_part_floats(dim);
@@ -198,9 +203,9 @@ IE_FN int64_t ie_attn_parts_bytes(int64_t heads, int64_t dim, int64_t segments)
     return 4 * ie_attn_part_offset(IE_MAX_DECODE_ROWS, 0, heads, dim, segments);
 }
 
-/* ---- work accounting: bytes that must come from memory, weights, keys and values, states, and one row of activations a row;
- * floating-point operations, a multiply-add being two. pos, seq: of the command's rows; seg: int32 [segs][4], as in the step
- * inputs. What several rows share counts once. ---- */
+/* ---- work accounting: bytes that must come from memory, weights, keys and values, states, and one row of activations
+ * a row; floating-point operations, a multiply-add being two. pos, seq: of the command's rows; seg: int32 [segs][4], as
+ * in the step inputs. What several rows share counts once. ---- */
 
 IE_FN int64_t ie_bytes_matmul(int64_t rows, int64_t m, int64_t blocks_per_row, int64_t tile_bytes, int64_t lanes)
 {
@@ -246,7 +251,8 @@ IE_FN int64_t ie_bytes_deltanet(int64_t segs, const int32_t *seg, int64_t qkv_co
         states += (seg[4 * i + 2] >= 0) + seg[4 * i + 3];
     return ie_bytes_rows(ie_rows_of_segments(segs, seg), qkv_cols) + 4 * states * heads * dim * dim;
 }
-/* For each value of the state: its decay, and a multiply-add each for what it holds of k, the update, and what q reads. */
+/* For each value of the state: its decay, and a multiply-add each for what it holds of k, the update, and what q
+ * reads. */
 IE_FN int64_t ie_flops_deltanet(int64_t segs, const int32_t *seg, int64_t heads, int64_t dim)
 {
     return 7 * ie_rows_of_segments(segs, seg) * heads * dim * dim;

@@ -164,7 +164,7 @@ def _programs() -> Iterator[tuple[str, bytes]]:
         case = draw(op, seed, fmt, few=True)
         bits = run_cpu(case, isa="portable").bits()
         yield f"ie_run {op} {fmt} {seed}", b"".join(key.encode() + bits[key] for key in sorted(bits))
-        costs.append(Costs(case.program).of(0, case.step))
+        costs.append(Costs(case.program).of(0, case.step()))
     for name, values in zip(("tiles", "bytes", "flops"), zip(*costs, strict=True), strict=True):
         yield f"ie_core_command_{name}", native.int64s(values).tobytes()
 

@@ -1,18 +1,18 @@
-/* attention: y = softmax(scale q K^T) V. A tile is a few rows of the step and the query heads of one KV head; in a step of
- * few rows also a share of the keys, so that one row keeps several threads busy.
+/* attention: y = softmax(scale q K^T) V. A tile is a few rows of the step and the query heads of one KV head; in a step
+ * of few rows also a share of the keys, so that one row keeps several threads busy.
  *
  * Keys lie in segments of 256 at absolute positions. Within a segment: online softmax over KV blocks of 32 (keys in
  * lanes: scores need no horizontal sums); segments are merged in ascending order. Every block that a query sees is
  * summed over all its 32 slots, those it must not see with weight 0 (the cache holds finite numbers only, see rope.c),
  * so bits depend on the query and the cache alone, not on which queries share a tile nor on who did which segment.
  *
- * With few queries a segment is gone through three times, for scores, weights and values, each over all its blocks: what
- * one block needs of the block before is then a few numbers, and nothing waits for them. Up to eight queries go at once: the
- * chains of one query's sums are too short to fill the pipeline. With more than eight in the tile the block is widened to
- * F32 once for all of them.
+ * With few queries a segment is gone through three times, for scores, weights and values, each over all its blocks:
+ * what one block needs of the block before is then a few numbers, and nothing waits for them. Up to eight queries go at
+ * once: the chains of one query's sums are too short to fill the pipeline. With more than eight in the tile the block
+ * is widened to F32 once for all of them.
  * What comes some KB later is fetched a line at a time, along with the work: a block's place is known from the table
- * only, and of a hundred fetches at once most are dropped. Work and fetches go through memory from one end of a block to the
- * other: two places at once, or every other line, are read a fifth to a half slower.
+ * only, and of a hundred fetches at once most are dropped. Work and fetches go through memory from one end of a block
+ * to the other: two places at once, or every other line, are read a fifth to a half slower.
  * Bytes: K and V of the sequence, F16, once a tile. */
 #include "cpu.h"
 
@@ -36,8 +36,8 @@ typedef struct {
 
 #define LARGER(a, b) (a > b ? a : b)
 
-/* Blocks of one segment, or a single one that was widened. later[i]: what to fetch while block i is at work, first of K,
- * then of V. */
+/* Blocks of one segment, or a single one that was widened. later[i]: what to fetch while block i is at work, first of
+ * K, then of V. */
 typedef struct { const void *k[BLOCKS], *v[BLOCKS], *later[2 * BLOCKS]; int count, half; int64_t base; } block_run;
 
 static void state_reset(softmax_state *s, int64_t dim)
@@ -63,8 +63,9 @@ IE_MATH ie_vf at_element(const void *block, int half, int64_t i)
 /* A line of what comes later, with `at` the number of bytes since the start of that block. */
 IE_MATH void fetch_line(const void *later, int64_t at) { __builtin_prefetch((const char *)later + at, 0, 3); }
 
-/* Scores of n queries against the 32 keys of block b: s[i][slot] = scale * sum over d of q[d] K[d][slot], d ascending. One
- * block at a time even where its sums are too few to keep the units busy: two are two places that memory is read at. */
+/* Scores of n queries against the 32 keys of block b: s[i][slot] = scale * sum over d of q[d] K[d][slot], d ascending.
+ * One block at a time even where its sums are too few to keep the units busy: two are two places that memory is read
+ * at. */
 IE_MATH void scores(query *const *at, int n, const block_run *r, int b, int half, int64_t dim, float scale, float s[][SEGMENT])
 {
     ie_vf sum[AT_ONCE][2];
@@ -85,7 +86,8 @@ IE_MATH void scores(query *const *at, int n, const block_run *r, int b, int half
             ie_store_f(s[i] + b * IE_KV_BLOCK + 16 * j, sum[i][j] * scale);
 }
 
-/* The sum, or the maximum, over the lanes of each of 8 vectors: pairs are combined in the order of ie_sum16 and ie_max16. */
+/* The sum, or the maximum, over the lanes of each of 8 vectors: pairs are combined in the order of ie_sum16 and
+ * ie_max16. */
 #define OVER_LANES(name, combine) \
     IE_MATH ie_f8 name(const ie_vf *v) \
     { \
@@ -110,10 +112,11 @@ OVER_LANES(maxima8, LARGER)
 IE_MATH void hide(const query *q, int64_t base, float *s, int64_t slots)
 {
     const int64_t lo = q->start - base, hi = q->pos + 1 - base;
-    if (lo > 0 || hi < slots)
+    if (lo > 0 || hi < slots) {
         IE_VECTORIZE
         for (int64_t i = 0; i < slots; i++)
             s[i] = i >= lo && i < hi ? s[i] : -__builtin_inff();
+    }
 }
 
 /* One query's scores against one block to weights; returns the factor for what was summed before. */
@@ -130,8 +133,8 @@ IE_MATH float block_weights(softmax_state *st, float *s)
     return keep;
 }
 
-/* The same for n queries and a segment. keep[i][b]: query i's factor for what was summed before block b. Blocks from `count`
- * on, at a sequence's end, are as if hidden. A loop for each thing, so that nothing waits for long. */
+/* The same for n queries and a segment. keep[i][b]: query i's factor for what was summed before block b. Blocks from
+ * `count` on, at a sequence's end, are as if hidden. A loop for each thing, so that nothing waits for long. */
 IE_MATH void segment_weights(query *const *at, int n, const block_run *r, float s[][SEGMENT], float keep[][BLOCKS])
 {
     const ie_f8 none = -__builtin_inff();
@@ -163,7 +166,7 @@ IE_MATH void segment_weights(query *const *at, int n, const block_run *r, float 
     for (int i = 0; i < n; i++) {
         for (int j = 0; j < SEGMENT; j += 16)
             ie_store_f(s[i] + j, ie_load_f(s[i] + j) - ie_splat(m[i][j / IE_KV_BLOCK]));
-        _Pragma("clang loop vectorize(enable) interleave_count(4)")
+        IE_VECTORIZE_BY_4
         for (int j = 0; j < SEGMENT; j++)
             s[i][j] = ie_exp(s[i][j]);
         for (int b = 0; b < BLOCKS; b++)
@@ -181,8 +184,8 @@ IE_MATH void segment_weights(query *const *at, int n, const block_run *r, float 
             at[i]->part.l = ie_fma(at[i]->part.l, keep[i][b], sum[i][b]);
 }
 
-/* acc = acc * keep + weight[slot] * V[slot] of block b, slots ascending, for columns [d0, d0 + 16 w), of which the last may
- * not exist: what is read past a slot (IE_READ_PAST) ends in lanes that nobody looks at. What comes later is
+/* acc = acc * keep + weight[slot] * V[slot] of block b, slots ascending, for columns [d0, d0 + 16 w), of which the last
+ * may not exist: what is read past a slot (IE_READ_PAST) ends in lanes that nobody looks at. What comes later is
  * fetched from one end of its block to the other, whichever columns are at work. */
 IE_MATH void add_values(query *const *at, int n, int w, float s[][SEGMENT], float keep[][BLOCKS], const block_run *r, int b,
                         int half, int64_t dim, int64_t d0)
@@ -264,8 +267,8 @@ typedef struct { const _Float16 *k, *v; const int32_t *table; int64_t chunk, dim
 IE_MATH const _Float16 *k_block(const cache_view *c, int64_t b) { return c->k + ie_k_index(c->chunk, c->table[b], c->dim, c->head, 0, 0); }
 IE_MATH const _Float16 *v_block(const cache_view *c, int64_t b) { return c->v + ie_v_index(c->chunk, c->table[b], c->dim, c->head, 0, 0); }
 
-/* Blocks [b, e) as they lie in the cache, each with what comes AHEAD bytes later: all K, all V, then K of the next segment.
- * Two blocks at least: what is fetched while the block before it is at work comes too late. */
+/* Blocks [b, e) as they lie in the cache, each with what comes AHEAD bytes later: all K, all V, then K of the next
+ * segment. Two blocks at least: what is fetched while the block before it is at work comes too late. */
 static block_run run_of(const cache_view *c, int64_t b, int64_t e)
 {
     block_run r = {.count = (int)(e - b), .half = 1, .base = b * IE_KV_BLOCK};
@@ -410,7 +413,8 @@ static int64_t segments_of(const ie_row_run *run) { return run->last / SEGMENT -
 
 typedef struct { int64_t g, h0, heads, r0, r1, share, shares; } attention_tile;
 
-/* What is done with a run: compute a share of it, all of it with its results, or the results of shares that are there. */
+/* What is done with a run: compute a share of it, all of it with its results, or the results of shares that are
+ * there. */
 enum { PART, WHOLE, RESULT };
 
 static void run_queries(const ie_args_attention *a, const ie_cmd *cmd, const ie_step *step, const attention_tile *t, const ie_row_run *run, int what)

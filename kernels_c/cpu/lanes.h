@@ -1,8 +1,8 @@
 /* lanes.h: what include/tiles.h asks of a target, where a value is a vector of 16 lanes; and the loaders made of it.
  *
- * Grids: AVX-512 looks 32 indices up at a time by permuting 16-bit codes (iq_codes.h), 64 rows of the grid an instruction,
- * and widens nibbles to bytes; others read the grid's words, AVX2 by gathering. Measured on Zen 5, 32 indices in a grid of
- * 256: 0.8 ns, against 6.6 (words of 4) and 3.5 ns (8) for gathers. */
+ * Grids: AVX-512 looks 32 indices up at a time by permuting 16-bit codes (iq_codes.h), 64 rows of the grid an
+ * instruction, and widens nibbles to bytes; others read the grid's words, AVX2 by gathering. Measured on Zen 5, 32
+ * indices in a grid of 256: 0.8 ns, against 6.6 (words of 4) and 3.5 ns (8) for gathers. */
 #ifndef IE_LANES_H
 #define IE_LANES_H
 

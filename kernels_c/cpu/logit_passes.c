@@ -71,14 +71,15 @@ IE_MATH ie_vf lanes_at(const float *x, int32_t i, int32_t n)
 
 static double weigh(const float *x, int32_t n, float max, float temp, float *w)
 {
-    if (temp == 1.0f)
+    if (temp == 1.0f) {
         IE_VECTORIZE
         for (int32_t i = 0; i < n; i++)
             w[i] = ie_exp(x[i] - max);
-    else
+    } else {
         IE_VECTORIZE
         for (int32_t i = 0; i < n; i++)
             w[i] = ie_exp((x[i] - max) / temp);
+    }
     ie_d16 total = 0;
     for (int32_t i = 0; i < n; i += LANES) {
         const ie_vf v = lanes_at(w, i, n);

@@ -1,9 +1,9 @@
 /* matmul: y = x W^T (+ bias) (+ res). One tile a group of 16 weight rows, all live rows of the step.
  *
- * Order of operations for one output, whatever the number of rows, threads or the instruction set, runs of 32 values
- * in ascending K: acc = fma(float(integer dot), d * da, acc), twice for formats with a scale per 16 values, then
- * acc = fma(m, da * sum(a), acc) for formats with a minimum. Float weights: acc = fma(w, x, acc), k ascending.
- * Weight rows stand in lanes (ie_core.h); include/tiles.h has an inline loader per layout, the kernel is generic over it.
+ * Order of operations for one output, whatever the number of rows, threads or the instruction set, runs of 32 values in
+ * ascending K: acc = fma(float(integer dot), d * da, acc), twice for formats with a scale per 16 values, then acc =
+ * fma(m, da * sum(a), acc) for formats with a minimum. Float weights: acc = fma(w, x, acc), k ascending. Weight rows
+ * stand in lanes (ie_core.h); include/tiles.h has an inline loader per layout, the kernel is generic over it.
  *
  * Few rows (decode): weights stream once from memory and are unpacked in registers, up to 8 rows go through at once.
  * Many rows (prefill): 8 rows at a time go through all row groups of the tile, so that their activations stay in the
@@ -16,7 +16,8 @@
 #include "lanes.h"
 #include "../host/host.h"
 
-/* Where run b stands inside a Q8 row. The rows of a group differ in their base alone, so that a row costs one register. */
+/* Where run b stands inside a Q8 row. The rows of a group differ in their base alone, so that a row costs one
+ * register. */
 typedef struct { int64_t q, d, dsum, sums; } q8_place;
 
 IE_MATH q8_place place_of(int64_t k, int64_t b)
@@ -72,8 +73,9 @@ IE_MATH ie_vf add_run(ie_vf acc, const ie_run32 *r, const uint8_t *x, q8_place a
 
 #else
 
-/* sum + the contribution of the run at place `at` of up to 4 Q8 rows together: a word of 16 weight rows fills four registers, so that it is loaded for all rows
- * at once and the eight words need not stay. Integer sums are exact in any order. */
+/* sum + the contribution of the run at place `at` of up to 4 Q8 rows together: a word of 16 weight rows fills four
+ * registers, so that it is loaded for all rows at once and the eight words need not stay. Integer sums are exact in any
+ * order. */
 IE_MATH void add_run_4(ie_vf *sum, const ie_run32 *r, const uint8_t *const *x, q8_place at, int n, kind k)
 {
     ie_vi dot[4];
@@ -342,8 +344,10 @@ static void finish(const ie_args_matmul *a, int64_t g, int64_t r0, int n, const 
 
 #define ROWS_ENTRY(NAME, name, ...) [IE_L_##NAME##X16] = rows_##name,
 static const rows_fn table[IE_L_COUNT] = {
+    [IE_L_F32X16] = rows_f32,
+    [IE_L_F16X16] = rows_f16,
+    [IE_L_BF16X16] = rows_bf16,
     IE_FOR_EACH_QUANT(ROWS_ENTRY)
-    [IE_L_F32X16] = rows_f32, [IE_L_F16X16] = rows_f16, [IE_L_BF16X16] = rows_bf16,
 };
 
 void IE_NAME(ie_group_product)(const ie_product *p, int64_t g, int64_t r0, int n, float *out)

@@ -81,8 +81,8 @@ IE_MATH ie_vi ie_dot_small(ie_vi acc, ie_vu w, uint32_t a);
 IE_MATH ie_vi ie_dot_biased(ie_vi acc, ie_vu w, uint32_t a);
 IE_MATH ie_vi ie_dot_start(int32_t minus_sum);
 
-/* minus_sum * bias in every lane, bias a power of two. A broadcast load and a shift: the barrier keeps the compiler from
- * shifting in a general register, from which a broadcast is slow. */
+/* minus_sum * bias in every lane, bias a power of two. A broadcast load and a shift: the barrier keeps the compiler
+ * from shifting in a general register, from which a broadcast is slow. */
 IE_MATH ie_vi ie_start(int32_t minus_sum, int bias)
 {
     ie_vu v = (ie_vu)((uint32_t)minus_sum);

@@ -12,10 +12,11 @@ static void read_thread(void *arg, int thread)
     reading *r = arg;
     const int64_t lo = ie_split(r->words / 32, r->threads, thread) * 32, hi = ie_split(r->words / 32, r->threads, thread + 1) * 32;
     uint64_t s[32] = {0}; /* independent chains: the loop must wait for memory only */
-    for (int64_t i = lo; i < hi; i += 32)
+    for (int64_t i = lo; i < hi; i += 32) {
         IE_VECTORIZE
         for (int j = 0; j < 32; j++)
             s[j] += r->data[i + j];
+    }
     uint64_t sum = 0;
     for (int j = 0; j < 32; j++)
         sum += s[j];

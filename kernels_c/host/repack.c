@@ -1,7 +1,7 @@
 /* repack.c: GGUF rows to the interleaved layouts of formats.h.
  *
- * Pure data movement: every bit of the file's blocks lands at the place that ie_core.h names (signed codes with
- * their sign bit flipped), so nothing is widened and nothing is rounded. Blocks that hold NaN or an infinity are noticed. */
+ * Pure data movement: every bit of the file's blocks lands at the place that ie_core.h names (signed codes with their
+ * sign bit flipped), so nothing is widened and nothing is rounded. Blocks that hold NaN or an infinity are noticed. */
 #include "pool.h"
 #include "../include/formats.h"
 #include "../include/ops.h"

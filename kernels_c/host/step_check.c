@@ -1,6 +1,6 @@
-/* step_check.c: whether step inputs are what kernels take for granted. A kernel turns ids, positions, block table entries and
- * state slots into addresses without a look; whoever wrote them, a step that breaks a rule is refused before its first command.
- * A few comparisons a row, and one for each entry of the block tables that the rows see. */
+/* step_check.c: whether step inputs are what kernels take for granted. A kernel turns ids, positions, block table
+ * entries and state slots into addresses without a look; whoever wrote them, a step that breaks a rule is refused
+ * before its first command. A few comparisons a row, and one for each entry of the block tables that the rows see. */
 #include "../include/command.h"
 #include "host.h"
 

@@ -1,7 +1,7 @@
 /* command.h: what an op body, and whoever counts its work, reads from a command and the step inputs.
  *
- * Owns: the way from a command's arguments to rows, and from step inputs to their arrays, for every target. Does not own
- * the structs (ops.h). */
+ * Owns: the way from a command's arguments to rows, and from step inputs to their arrays, for every target. Does not
+ * own the structs (ops.h). */
 #ifndef IE_COMMAND_H
 #define IE_COMMAND_H
 

@@ -1,12 +1,12 @@
 /* grids.h: loaders of the formats whose codes index a grid of magnitudes (IQ2, IQ3); included by tiles.h.
  *
- * A run of 32 values has an index for each 8 (IQ2, magnitudes 8, 25, 43) or 4 of them (IQ3), a sign for each value and a
- * scale of 4 bits for 32 or 16. Codes are kept + 128: negated where the sign says so, modulo 256, they are 128 - magnitude.
- * Signs stand in planes (ie_core.h): 8 bytes have the four sign bits of one word of all 16 rows, in the order of the
- * word's bytes. Where a file has 7 bits for 8 signs, the eighth is the parity, found once a tile for all runs.
- * An index has no more bits than its grid has rows: no bytes of a file lead outside a table. *
- * Signs of all lanes lie side by side, four bits each: eight planes, one a run, are 64 bytes. The target takes them as it
- * finds them best, as long as each lane gets its own bits:
+ * A run of 32 values has an index for each 8 (IQ2, magnitudes 8, 25, 43) or 4 of them (IQ3), a sign for each value and
+ * a scale of 4 bits for 32 or 16. Codes are kept + 128: negated where the sign says so, modulo 256, they are 128 -
+ * magnitude. Signs stand in planes (ie_core.h): 8 bytes have the four sign bits of one word of all 16 rows, in the
+ * order of the word's bytes. Where a file has 7 bits for 8 signs, the eighth is the parity, found once a tile for all
+ * runs. An index has no more bits than its grid has rows: no bytes of a file lead outside a table. *
+ * Signs of all lanes lie side by side, four bits each: eight planes, one a run, are 64 bytes. The target takes them as
+ * it finds them best, as long as each lane gets its own bits:
  *   ie_load_planes(p)            eight planes, in any order of bits that keeps a nibble's bits together and in order
  *   ie_planes_nibble(planes, s)  the lane's nibble of plane s, as a number
  *   ie_negated(v, p)             byte i of v negated where the lane's bit i of the plane at p is set
@@ -78,7 +78,8 @@ IE_MATH void ie_signed_words_of(ie_run32 *r, const uint8_t *signs, const ie_tile
         r->w[2 * l + 1] = ie_negated_by(r->w[2 * l + 1], &t->sc[l], s);
     }
 }
-/* The eighth sign of each run of 8 into t->sc, and the bits that stood in its place into t->mn[0]: 4 for each run, row. */
+/* The eighth sign of each run of 8 into t->sc, and the bits that stood in its place into t->mn[0]: 4 for each run,
+ * row. */
 IE_MATH void ie_open_parity(ie_tile_state *t, const uint8_t *signs)
 {
     t->mn[0] = (ie_vu)(0u);

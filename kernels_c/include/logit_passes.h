@@ -16,8 +16,8 @@ typedef struct {
     int32_t (*largest)(const float *const *block, int32_t n, float *largest);
     /* w = e^((x - max) / temp) of n <= IE_LOGIT_BLOCK logits; returns their sum. x and w may be the same. */
     double (*weigh)(const float *x, int32_t n, float max, float temp, float *w);
-    /* Of the n <= IE_LOGIT_BLOCK logits above -inf: how many they are is added to sums[0], the sum of max - x to sums[1],
-     * the sum of its squares to sums[2]. */
+    /* Of the n <= IE_LOGIT_BLOCK logits above -inf: how many they are is added to sums[0], the sum of max - x to
+     * sums[1], the sum of its squares to sums[2]. */
     void (*moments)(const float *x, int32_t n, float max, double *sums);
 } ie_logit_kernels;
 

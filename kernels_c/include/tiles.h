@@ -9,11 +9,11 @@
  * Rows stand in lanes, and the target says how many lanes a value has: on a CPU a value is a vector of all 16
  * (cpu/lanes.h); on a GPU it is a number, and the thread's lane is its row; so it is in tests/cpu/one_lane.c. Before
  * this file the target defines
- *   ie_vf, ie_vi, ie_vu   float, int32_t and uint32_t in each lane, with C's operators on them and on numbers
- *   ie_load_w, ie_load_h, ie_load_u16, ie_load_u8, ie_load_i8 (p)   number `lane` from p on: of 4 bytes, as it is; a half,
- *                         as float; the others widened
- *   ie_to_float(ie_vi), ie_from_word(ie_vu)   as a number; the same bits
- *   ie_lookup(words, table)   each byte (0 ... 15) replaced by table[byte]
+ *   ie_vf, ie_vi, ie_vu   float, int32_t and uint32_t in each lane, with C's operators on them and on numbers;
+ *   ie_load_w, ie_load_h, ie_load_u16, ie_load_u8, ie_load_i8 (p)   number `lane` from p on: a word as it is, a half as
+ *   float, integers widened;
+ *   ie_to_float(ie_vi), ie_from_word(ie_vu)   as a number; the same bits;
+ *   ie_lookup(words, table)   each byte (0 ... 15) replaced by table[byte];
  *   and what grids.h names: ie_load_planes and the like, or IE_OWN_GRIDS where a processor has something better than a
  *   gather, with ie_grid_words and ie_grid_pairs behind this file. */
 #ifndef IE_TILES_H

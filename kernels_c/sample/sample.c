@@ -391,7 +391,8 @@ void ie_logit_passes(int32_t isa, const float *x, int32_t n, float max, float te
     kernels->moments(x, n, max, results + 1);
 }
 
-/* Where the part after one of `bytes` begins. Under AddressSanitizer parts lie apart, and what is between them is forbidden. */
+/* Where the part after one of `bytes` begins. Under AddressSanitizer parts lie apart, and what is between them is
+ * forbidden. */
 static int64_t next_part(int64_t at, int64_t bytes, int used)
 {
     int64_t next = (at + bytes + 63) / 64 * 64;

@@ -33,17 +33,17 @@ IE_MATH ie_vf ie_from_word(ie_vu v) { return ie_from_bits(v); }
     ie_vu out = 0; \
     for (int i = 0; i < 4; i++) \
         out |= (ie_vu)(uint8_t)(f((v) >> 8 * i & 255u)) << 8 * i; \
-    return out;
+    return out
 
 IE_MATH ie_vu ie_lookup(ie_vu v, const uint8_t table[16])
 {
 #define FROM_TABLE(byte) table[byte]
-    BYTES(v, FROM_TABLE)
+    BYTES(v, FROM_TABLE);
 }
 IE_MATH ie_vu negated_where(ie_vu v, ie_vu bits)
 {
 #define SIGNED(byte) (bits >> i & 1 ? 0u - (byte) : (byte))
-    BYTES(v, SIGNED)
+    BYTES(v, SIGNED);
 }
 
 /* The lane's own eight nibbles of eight planes in a word: nibble s is that of plane s. */
