@@ -67,6 +67,7 @@ bench: setup  ## measure the model's speed here, and keep the result in benchmar
 
 check: setup  ## style, types, import order, house rules, generated files
 	@$(STEP) "ruff" ruff $(PY) -m ruff check .
+	@$(STEP) "format of C" c-format $(PY) scripts/check_c_format.py
 	@$(STEP) "mypy" mypy $(PY) -m mypy
 	@$(STEP) "import order" imports $(PY) scripts/check_imports.py
 	@$(STEP) "house rules" rules $(PY) scripts/check_rules.py
