@@ -31,11 +31,12 @@ def files() -> list[Path]:
 
 def long_lines(name: str, text: str) -> list[str]:
     """Places of lines that are too long."""
-    return [f"{name}:{i}: longer than {MAX_LINE}" for i, line in enumerate(text.splitlines(), 1) if len(line) > MAX_LINE]
+    lines = enumerate(text.splitlines(), 1)
+    return [f"{name}:{i}: longer than {MAX_LINE}" for i, line in lines if len(line) > MAX_LINE]
 
 
 def differing(paths: list[Path], write: bool = False) -> list[str]:
-    """What is not formatted, as lines to print; with `write` it is formatted, and only what that cannot mend is named."""
+    """What is not formatted, as lines to print; with `write` it is formatted, and the rest is named."""
     found = []
     for path in paths:
         done = subprocess.run(
