@@ -67,13 +67,14 @@ bench: setup  ## measure the model's speed here, and keep the result in benchmar
 
 check: setup  ## style, types, import order, house rules, generated files
 	@$(STEP) "ruff" ruff $(PY) -m ruff check .
+	@$(STEP) "format of C" c-format $(PY) scripts/check_c_format.py
 	@$(STEP) "mypy" mypy $(PY) -m mypy
 	@$(STEP) "import order" imports $(PY) scripts/check_imports.py
 	@$(STEP) "house rules" rules $(PY) scripts/check_rules.py
 	@$(STEP) "generated files" generated $(PY) scripts/check_generated.py
 
 docs: setup  ## write the generated files and pages anew
-	@$(STEP) "generating" docs $(PY) scripts/generate.py
+	@$(STEP) "generating" docs $(PY) scripts/write_generated.py
 
 wheel: setup  ## build a wheel into dist/
 	@$(STEP) "building the wheel" wheel $(PY) -m build --wheel --no-isolation --outdir dist .

@@ -93,9 +93,11 @@ def int64s(values: Any) -> np.ndarray:
 
 
 def constant(name: str) -> int:
-    """A constant of ie_core.h: lanes, q8_block, kv_block, attn_segment, align, decode_rows, kv_chunk, read_past."""
-    names = ("lanes", "q8_block", "kv_block", "attn_segment", "align", "decode_rows", "kv_chunk", "read_past")
-    return int(lib()[1].ie_core_constant(names.index(name)))
+    """A constant of ie_core.h by its name in kernels_c/host/core_export.c. KeyError where it has none of that name."""
+    value = int(lib()[1].ie_core_constant(name.encode()))
+    if value < 0:
+        raise KeyError(name)
+    return value
 
 
 LESS_CONTEXT = "a smaller context (-c) needs less"

@@ -24,6 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 KERNELS = ROOT / "kernels_c"
+HOST_FOLDERS = ("host", "sample")  # compiled once, for every processor of the architecture
 BUILD = ROOT / "build" / "obj"
 GLIBC = "2.17"
 HOST = platform.machine()
@@ -70,10 +71,9 @@ def units(arch: str) -> list[Unit]:
     out = []
     for isa, march in ISAS[arch].items():
         for path in sorted((KERNELS / "cpu").glob("*.c")):
-            if path.name != "dequant.c":
-                out.append(Unit(path, f"{path.stem}-{isa}", (*march.split(), f"-DIE_ISA={isa}")))
+            out.append(Unit(path, f"{path.stem}-{isa}", (*march.split(), f"-DIE_ISA={isa}")))
     base = ISAS[arch]["portable"]
-    host = sorted((KERNELS / "host").glob("*.c")) + sorted((KERNELS / "cpu").glob("dequant.c"))
+    host = sorted(path for folder in HOST_FOLDERS for path in (KERNELS / folder).glob("*.c"))
     return out + [Unit(path, f"{path.stem}-host", (base,)) for path in host]
 
 
@@ -147,13 +147,13 @@ def build_program(main: Path, arch: str) -> Path:
 
 
 def declarations() -> str:
-    """What Python may call: the parts between CDEF marks of the headers in kernels_c/host, without comments."""
+    """What Python may call: the parts between CDEF marks of the host code's headers, without comments."""
     parts = []
-    for header in sorted((KERNELS / "host").glob("*.h")):
+    for header in sorted(path for folder in HOST_FOLDERS for path in (KERNELS / folder).glob("*.h")):
         found = re.search(r"/\* CDEF BEGIN \*/(.*)/\* CDEF END \*/", header.read_text(encoding="utf8"), re.S)
         parts += [found[1]] if found else []
     if not parts:
-        raise BuildError("no header in kernels_c/host has CDEF marks")
+        raise BuildError("no header of the host code has CDEF marks")
     return re.sub(r"/\*.*?\*/", "", "".join(parts), flags=re.S)
 
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-GENERATORS = ("scripts/generate.py",)
+GENERATORS = ("scripts/write_generated.py",)
 
 
 def main() -> int:

@@ -31,7 +31,7 @@ ENVIRONMENT_MODULE = "ie/paths.py"
 ENVIRONMENT_SCOPE = ("ie/", "kernels_c/", "core_laws/")
 # Text leaves the process in one module, where it is made safe for a terminal; entry.py has nothing else at hand yet.
 WRITING_MODULES = ("ie/cli/console.py", "ie/cli/entry.py")
-WRITING_SCOPE = ("ie/", "kernels_c/host/")
+WRITING_SCOPE = ("ie/", "kernels_c/host/", "kernels_c/sample/")
 STREAMS = {"stdout", "stderr", "__stdout__", "__stderr__"}
 # lost.c says one line when nothing else works any more.
 WRITING_C = re.compile(r"\b(?:v?d?f?printf|perror|f?puts|fwrite|putchar)\s*\(|\bstd(?:out|err)\b|STD(?:OUT|ERR)_FILENO")

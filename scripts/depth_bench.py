@@ -29,6 +29,7 @@ sys.path.insert(0, str(ROOT))
 
 from ie import native  # noqa: E402
 from ie.devices.cpu import SAMPLE  # noqa: E402
+from ie.devices.trace import Costs  # noqa: E402
 from ie.engine import Engine  # noqa: E402
 from ie.engine.kv import BLOCK  # noqa: E402
 from ie.errors import IeError  # noqa: E402
@@ -39,12 +40,6 @@ from ie.settings import EngineOptions  # noqa: E402
 from scripts.bench import commit  # noqa: E402
 
 STEPS, TIMED, NEAR = 6, 3, 3  # steps of a sample, and of one by commands; the position near the start
-
-
-def key_value_bytes(config: ModelConfig, depth: int) -> int:
-    """F16 keys and values that a token after `depth` others sees; local layers see their window."""
-    seen = ((layer.n_kv, min(depth, layer.window or depth)) for layer in config.layers)
-    return sum(2 * 2 * heads * config.head_dim * n for heads, n in seen)
 
 
 def multiply_adds(config: ModelConfig, depth: int) -> int:
@@ -75,7 +70,8 @@ def measure(path: str, depth: int, threads: int, rounds: int) -> dict[str, Any]:
         def bandwidth() -> float:
             return memory.nbytes / min(lib.ie_read_seconds(pool, start, memory.nbytes) for _ in range(2))
 
-        attends = np.array([c.op == "attention" for c in engine.executor.bound[handle].program.commands])
+        program = engine.executor.bound[handle].program
+        attends, costs = np.array([c.op == "attention" for c in program.commands]), Costs(program)
         tables = engine.steps.inputs.tables
 
         def commands(position: int) -> tuple[float, float]:
@@ -85,7 +81,13 @@ def measure(path: str, depth: int, threads: int, rounds: int) -> dict[str, Any]:
             times = np.median(np.array(runs), axis=0) / 1e9
             return float(times[attends].sum()), float(times[~attends].sum())
 
+        def attention_bytes(position: int) -> int:
+            """By the op table."""
+            engine.step_inputs.fill([Run(seq.slot, position, [7])], [0])
+            return sum(costs.of(int(i), engine.step_inputs)[1] for i in np.flatnonzero(attends))
+
         step(NEAR), step(depth)
+        size = attention_bytes(depth) - attention_bytes(NEAR)
         samples = []
         for _ in range(rounds):
             before = bandwidth()
@@ -98,7 +100,6 @@ def measure(path: str, depth: int, threads: int, rounds: int) -> dict[str, Any]:
             samples.append({"near": near, "deep": deep, "bandwidth": (before + bandwidth()) / 2,
                             "attention": much[0] - little[0], "others": much[1] - little[1],
                             "cached": cached - little[0]})  # fmt: skip
-        size = key_value_bytes(engine.config, depth)
         ratios = [(s["deep"] - s["near"]) / (size / s["bandwidth"]) for s in samples]
         return {"model": Path(path).stem, "kv_bytes": size, "multiply_adds": multiply_adds(engine.config, depth),
                 "ratio": statistics.median(ratios), "quartiles": statistics.quantiles(ratios, n=4)[::2],

@@ -1,7 +1,7 @@
 """Write the data in ie/formats/iq_grids.py: the lookup grids of the IQ tensor types, packed as text.
 
-Owns: the text of that one table. Does not own the decoding of the packed form, nor the C header made from it:
-both stand beside the table.
+Owns: the text of that one table. Does not own the decoding of the packed form, which
+stands beside the table, nor the C header made from it.
 
 The grids are data of the file format. They are read from the public ``gguf`` package, a developer's
 dependency: the engine itself never imports it. Run: ``python scripts/make_iq_grids.py``.

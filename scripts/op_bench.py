@@ -6,8 +6,8 @@ layer has of its own (weights, keys and values, recurrent state) is there in as 
 each command of the timed program uses the next copy: it comes from memory, as it does in a model. Activations stay in
 cache, as they do there. Beside the times stands whether a row's bits are the same alone as among the others.
 
-Columns: us is the median time of one command, its barrier included; GB/s counts what must come from memory (the op
-table's bytes, and the cache or state that is read); "of measured" is their share of what this machine reads.
+Columns: us is the median time of one command, its barrier included; GB/s counts the op table's bytes, which are what
+must come from memory; "of measured" is their share of what this machine reads.
 """
 
 from __future__ import annotations
@@ -207,17 +207,15 @@ class Bench:
         }  # fmt: skip
         return [name for name, wanted in used.items() if wanted]
 
-    def own_bytes(self, rows: int) -> int:
-        """Bytes of keys and values or state that a command reads and writes; the op table does not count them."""
-        s, total = self.shape, 0
-        for arg in self.op.args:
-            if arg.kind == "cache" and arg.access == "r":
-                seen = min(s.window, s.depth + rows) if s.window else s.depth + rows
-                total += 2 * s.kv_heads * s.head_dim * seen
-            elif arg.kind == "state" and not arg.optional:
-                # The state read and written; of a ring, the entries that the taps reach.
-                total += 8 * s.heads * s.head_dim**2 if self.op.name == "deltanet" else 4 * s.cols * s.taps
-        return total
+
+def step_of(bench: Bench, rows: int) -> StepInputs:
+    """The step that is timed: rows of one sequence, all of them output rows. A recurrence goes on from a state."""
+    last = bench.shape.depth + rows
+    step = StepInputs(max(rows, 1), 1, -(-last // 32))
+    step.tables[0] = np.arange(step.max_blocks)
+    tokens = np.random.default_rng(2).integers(0, N_TOKENS, rows).tolist()
+    step.fill([Run(0, bench.shape.depth, tokens, 0)], range(rows))
+    return step
 
 
 class Device:
@@ -227,9 +225,8 @@ class Device:
         s = bench.shape
         self.bench, self.rows, self.program = bench, rows, bench.program(copies)
         last = s.depth + rows
-        self.step = StepInputs(max(rows, 1), 1, -(-last // 32))
-        self.step.set_blocks(0, range(self.step.max_blocks))
-        self.tokens = np.random.default_rng(2).integers(0, N_TOKENS, rows).tolist()
+        self.step = step_of(bench, rows)
+        self.tokens = self.step.token[:rows].tolist()
         self.executor = CpuExecutor(threads, isa)
         rope = RopeConfig(s.head_dim, 10000.0, True)
         ropes = [rope_table(rope, last, None)] if bench.op.name == "rope" else []
@@ -238,24 +235,28 @@ class Device:
         job = Job(file, ropes, {MODEL: self.program}, [Binding(MODEL, rows, rows)], shape)
         self.executor.load(job, lambda done, total: None)
         self.handle = 0
-        self.fill(self.tokens, s.depth, -1)
-        self._caches()
+        self._own()
         self.inputs = self._inputs()
 
     def fill(self, tokens: Sequence[int], first: int, state: int, keep: int = 1) -> None:
         """A step of one sequence; every row is an output row."""
         self.step.fill([Run(0, first, tokens, state, keep)], range(len(tokens)))
 
-    def _caches(self) -> None:
-        """Keys and values of every position: untouched memory would be read from one page of zeros."""
-        rng, data = np.random.default_rng(3), None
+    def _own(self) -> None:
+        """Keys and values of every position, states: untouched memory would be read from one page of zeros."""
+        rng = np.random.default_rng(3)
+        made: dict[str, np.ndarray] = {}
         for command in self.program.commands:
             for _, item in (*diff.items(command, "r"), *diff.items(command, "w")):
-                if isinstance(item, Cache):
+                if isinstance(item, Cache | State):
                     place = diff.place_of(self.step, command, item, "r")
-                    if data is None:
-                        data = rng.standard_normal((len(place.blocks), item.heads, item.dim)).astype(np.float16)
-                    self.executor.poke(self.handle, item, place, data)
+                    kind = type(item).__name__
+                    if kind not in made and isinstance(item, Cache):
+                        values = rng.standard_normal((len(place.blocks), item.heads, item.dim))
+                        made[kind] = values.astype(np.float16)
+                    elif kind not in made:
+                        made[kind] = rng.standard_normal((1, *item.shape)).astype(np.float32)
+                    self.executor.poke(self.handle, item, place, made[kind])
 
     def _inputs(self) -> dict[str, np.ndarray]:
         rng = np.random.default_rng(4)
@@ -313,7 +314,9 @@ def same_bits(bench: Bench, rows: int, threads: int, isa: str) -> bool:
 def own_memory(bench: Bench, rows: int) -> int:
     """Bytes that a layer has of its own and that a command reads: weights, keys and values, state."""
     matrices = [w for w in bench.program(1).weights() if isinstance(w, Matrix)]
-    return sum(weights.nbytes(w, lambda name: bench.layout) for w in matrices) + bench.own_bytes(rows)
+    if any(arg.kind == "state" or (arg.kind == "cache" and arg.access == "r") for arg in bench.op.args):
+        return Costs(bench.program(1)).of(0, step_of(bench, rows))[1]
+    return sum(weights.nbytes(w, lambda name: bench.layout) for w in matrices)
 
 
 def copies_for(bench: Bench, rows: int, min_bytes: int) -> int:
@@ -328,7 +331,7 @@ def measure(bench: Bench, rows: int, threads: int, isa: str, repetitions: int, m
     device = Device(bench, copies, rows, threads, isa)
     try:
         device.poke(slice(0, rows))
-        _, moved, flops = Costs(bench.program(1)).of(0, 1 if bench.domain == SEGS else rows)
+        _, moved, flops = Costs(bench.program(1)).of(0, device.step)
         times = []
         for _ in range(repetitions + 1):  # the first warms up
             begin = time.perf_counter()
@@ -338,7 +341,6 @@ def measure(bench: Bench, rows: int, threads: int, isa: str, repetitions: int, m
     finally:
         device.executor.close()
     seconds = statistics.median(times[1:])
-    moved += bench.own_bytes(rows)
     return {
         "op": bench.op.name, "rows": rows, "threads": threads, "isa": isa, "copies": copies,
         "microseconds": seconds * 1e6, "best_microseconds": min(times[1:]) * 1e6, "bytes": moved, "flops": flops,

@@ -78,7 +78,9 @@ def _core() -> Iterator[tuple[str, bytes]]:
     """ie_core.h: scalars of a natural size for each parameter, and the two checks on random plans."""
     _, lib = native.lib()
     rng = np.random.default_rng(5)
-    counts = {"constant": 1, "q8_row_bytes": 1, "q8_scale_offset": 1, "q8_dsum_offset": 1, "q8_sums_offset": 1}
+    names = ("lanes", "q8_block", "kv_block", "kv_chunk", "attn_segment", "align", "decode_rows", "read_past", "none")
+    yield "ie_core_constant", native.int64s([lib.ie_core_constant(name.encode()) for name in names]).tobytes()
+    counts = {"q8_row_bytes": 1, "q8_scale_offset": 1, "q8_dsum_offset": 1, "q8_sums_offset": 1}
     counts |= {"f32_row_bytes": 1, "matrix_bytes": 3, "kv_chunk_elems": 2, "attn_parts_bytes": 3}
     counts |= {"k_index": 6, "v_index": 6}
     for name, count in counts.items():
@@ -146,8 +148,8 @@ def _passes() -> Iterator[tuple[str, bytes]]:
         row[int(rng.integers(n))] = 30
         weights, sums = np.zeros(n, np.float32), np.zeros(4)
         arrays = native.pointer(weights, "float *"), native.pointer(sums, "double *")
-        lib.ie_vocab_passes(isa, native.pointer(row, "float *"), n, 30.0, 0.7, *arrays)
-        yield f"ie_vocab_passes {n}", weights.tobytes() + sums.tobytes()
+        lib.ie_logit_passes(isa, native.pointer(row, "float *"), n, 30.0, 0.7, *arrays)
+        yield f"ie_logit_passes {n}", weights.tobytes() + sums.tobytes()
 
 
 def _programs() -> Iterator[tuple[str, bytes]]:
@@ -162,7 +164,7 @@ def _programs() -> Iterator[tuple[str, bytes]]:
         case = draw(op, seed, fmt, few=True)
         bits = run_cpu(case, isa="portable").bits()
         yield f"ie_run {op} {fmt} {seed}", b"".join(key.encode() + bits[key] for key in sorted(bits))
-        costs += [Costs(case.program).of(0, rows) for rows in (1, 5, 300)]
+        costs.append(Costs(case.program).of(0, case.step()))
     for name, values in zip(("tiles", "bytes", "flops"), zip(*costs, strict=True), strict=True):
         yield f"ie_core_command_{name}", native.int64s(values).tobytes()
 

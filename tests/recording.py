@@ -118,7 +118,7 @@ class Recording:
         pointers = [native.pointer(a, t) for a, t in ((row, "float *"), (weights.array, "float *"))]
 
         def call() -> None:
-            lib.ie_vocab_passes(
+            lib.ie_logit_passes(
                 lib.ie_isa_best(), pointers[0], row.size, largest, temp, pointers[1],
                 native.pointer(sums.array, "double *"),
             )  # fmt: skip

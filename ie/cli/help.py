@@ -1,6 +1,6 @@
-"""Help texts of the commands and docs/cli.md, both from the table of options.
+"""Help texts of the commands, from the table of options.
 
-Owns: their wording around the table, and their shape.
+Owns: their wording around the table, and their shape. docs/cli.md says the same (scripts/write_generated.py).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from .options import COMMANDS, GROUPS, Options, specs
 
 # -- help --------------------------------------------------------------------------------------------------------------
 
-_NOTES = {
+NOTES = {
     "ie-run": """\
 Without -p, -f, --tokens or --tokens-file the prompt is read from the standard input; on a terminal, a
 conversation starts instead. Text goes to stdout as it comes, everything else to stderr. `--flag=VALUE` works, and
@@ -31,7 +31,7 @@ The file may be a vocabulary without a model. Exit status: 1 after an error, whi
     "ie-doctor": """\
 Exit status: 1 when something that should work here does not (FAIL), else 0.""",
 }
-_EXAMPLES = {
+EXAMPLES = {
     "ie-run": (
         ("a conversation", "ie-run model.gguf"),
         ("continue a text", 'ie-run model.gguf -p "Water boils at" -n 20 --temp 0'),
@@ -58,12 +58,13 @@ _EXAMPLES = {
 }
 
 
-def _usage(command: str) -> str:
+def usage(command: str) -> str:
+    """The line of how a command is called."""
     positional = " [MODEL]" if any(spec.positional for spec in specs(command).values()) else ""
     return f"{command}{positional} [options]"
 
 
-def _default_text(name: str, spec: Spec) -> str:
+def default_text(name: str, spec: Spec) -> str:
     """The default as help shows it; empty where there is none worth showing."""
     if spec.shown_default:
         return spec.shown_default
@@ -91,36 +92,16 @@ def _wrap(text: str, width: int) -> list[str]:
 
 def help_text(command: str) -> str:
     """The text of --help, 100 columns wide."""
-    out = [f"usage: {_usage(command)}", "", COMMANDS[command], *_wrap(_NOTES[command], 100)]
-    if _EXAMPLES[command]:
-        out += ["", "examples:", *(f"  {line:<63} # {what}" for what, line in _EXAMPLES[command])]
+    out = [f"usage: {usage(command)}", "", COMMANDS[command], *_wrap(NOTES[command], 100)]
+    if EXAMPLES[command]:
+        out += ["", "examples:", *(f"  {line:<63} # {what}" for what, line in EXAMPLES[command])]
     for group in GROUPS:
         members = {name: spec for name, spec in specs(command).items() if spec.group == group}
         if members:
             out += ["", f"{group}:"]
         for name, spec in members.items():
-            default = _default_text(name, spec)
+            default = default_text(name, spec)
             text = spec.help + (f" [{', '.join(spec.choices)}]" if spec.choices and not spec.shown_choices else "")
             text += f" (default: {default})" if default else ""
             out += [f"  {_flag_text(spec)}", *(f"        {line}" for line in _wrap(text, 92))]
-    return "\n".join(out) + "\n"
-
-
-def markdown() -> str:
-    """The page docs/cli.md: the same facts as the help texts."""
-    out = ["# Command line", "", "This page is generated from `ie/cli/options.py`; `--help` says the same."]
-    for command, purpose in COMMANDS.items():
-        out += ["", f"## {command}", "", f"    {_usage(command)}", "", purpose]
-        out += [" ".join(_NOTES[command].split())]
-        if _EXAMPLES[command]:
-            out += ["", *(f"    {line:<63} # {what}" for what, line in _EXAMPLES[command])]
-        for group in GROUPS:
-            members = {name: spec for name, spec in specs(command).items() if spec.group == group}
-            if not members:
-                continue
-            out += ["", f"### {group}", "", "| option | value | default | |", "|---|---|---|---|"]
-            for name, spec in members.items():
-                value = "" if spec.kind == "bool" else spec.expected()
-                flags = ", ".join(f"`{flag}`" for flag in spec.every_flag())
-                out.append(f"| {flags} | {value} | {_default_text(name, spec)} | {spec.help} |")
     return "\n".join(out) + "\n"

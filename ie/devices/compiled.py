@@ -21,7 +21,7 @@ from ..ops.table import COMMAND_BYTES
 from ..program import Buffer, Cache, Matrix, Partials, Program, RopeTable, State, Table, View, union
 from ..program.pack import pack
 from ..program.plan import plan_program
-from ..program.step import OUTS, ROW, Limits, StepInputs
+from ..program.step import OUTS, ROW, STEP_DTYPE, Limits, StepInputs
 from . import weights
 from .base import DTYPES, Binding, Data, Item, Job, Place, Progress, Q8Rows, Sizes
 from .device import Device, Region
@@ -294,12 +294,14 @@ class CompiledExecutor:
     # ---- facts ----
 
     def command_bytes(self, handle: int, rows: int, outs: int) -> int:
-        """Weight bytes that one step of the bound program reads."""
+        """Weight bytes that one step of the bound program reads; of experts those that its rows use."""
         total, bound = 0, self.bound[handle]
         base = native.pointer(bound.commands, "char *")
+        step = np.zeros(1, STEP_DTYPE)  # what reads a matrix looks at the number of its rows alone
+        step["n_rows"], step["n_outs"] = rows, outs
         for i, c in enumerate(bound.program.commands):
             if c.op in MATRIX_OPS:
-                total += self.lib.ie_core_command_bytes(base + COMMAND_BYTES * i, outs if c.domain == OUTS else rows)
+                total += self.lib.ie_core_command_bytes(base + COMMAND_BYTES * i, step.ctypes.data)
         return total
 
     def read_bandwidth(self) -> float:

@@ -54,11 +54,11 @@ class Costs:
         self._packed = np.frombuffer(pack(program, _shapes_only), np.uint8)
         self._base = ffi.cast("char *", self._packed.ctypes.data)
 
-    def of(self, index: int, rows: int) -> tuple[int, int, int]:
-        """(tiles, bytes, flops) of a command on `rows` rows of its domain."""
+    def of(self, index: int, step: StepInputs) -> tuple[int, int, int]:
+        """(tiles, bytes, flops) of a command in a step; zeros where the step leaves it out."""
         at = self._base + COMMAND_BYTES * index
         functions = self._lib.ie_core_command_tiles, self._lib.ie_core_command_bytes, self._lib.ie_core_command_flops
-        tiles, moved, flops = (int(f(at, rows)) for f in functions)
+        tiles, moved, flops = (int(f(at, step.address)) for f in functions)
         return tiles, moved, flops
 
 
@@ -80,12 +80,13 @@ class TraceExecutor(WrappedExecutor):
         commands = self.bound[handle].commands
         phase = PHASES[step.phase] if self.names[handle] == MODEL else "draft"
         rows_of = [0 if left_out(step, c) else live(step, c.domain) for c in commands]
+        costs = [self._costs[handle].of(i, step) for i in range(len(commands))]  # before a chain of drafts ends early
         nanoseconds = self.inner.run_timed(handle, step)
         for i, (command, rows) in enumerate(zip(commands, rows_of, strict=True)):
             self.write(
                 (
                     self.steps, phase, rows, i, command.op, command.layer,
-                    *self._costs[handle].of(i, rows), f"{nanoseconds[i] / 1000:.3f}",
+                    *costs[i], f"{nanoseconds[i] / 1000:.3f}",
                 )
             )  # fmt: skip
         self.steps += 1

@@ -1,7 +1,7 @@
 """The lookup grids of the IQ tensor types. scripts/make_iq_grids.py writes the data: do not edit that.
 
-Owns: the six grids (IQ1_M shares that of IQ1_S), packed 2 or 3 bits a component, and their C form.
-Does not own what an index into a grid means: that is ``ie/formats/``.
+Owns: the six grids (IQ1_M shares that of IQ1_S), packed 2 or 3 bits a component.
+Does not own what an index into a grid means: that is `dequant`.
 """
 
 import base64
@@ -175,6 +175,11 @@ _PACKED: dict[str, tuple[int, int, tuple[int, ...], str]] = {
 NAMES: tuple[str, ...] = tuple(_PACKED)
 
 
+def values(name: str) -> tuple[int, ...]:
+    """The values that components of a grid take, ascending."""
+    return _PACKED[name][2]
+
+
 @cache
 def grid(name: str) -> npt.NDArray[np.int8]:
     """The grid of one type as int8 [rows, columns], read-only. ``name`` is one of ``NAMES``."""
@@ -186,55 +191,3 @@ def grid(name: str) -> npt.NDArray[np.int8]:
     out: npt.NDArray[np.int8] = np.array(values, dtype=np.int8)[codes].reshape(rows, columns)
     out.flags.writeable = False
     return out
-
-
-def codes(name: str) -> npt.NDArray[np.uint16]:
-    """Each row of a grid of IQ2 or IQ3 in 16 bits, for processors that look 16 bits up at once.
-
-    Nibble n of these four holds byte n of the row's word: at bits 0, 8, 4, 12, so that a row's 16 bits beside the same
-    16 bits shifted right by 4 are four bytes with a nibble at the bottom of each. Of rows of 4 (8 values) a nibble is
-    the value's place v in their list; of rows of 8 (3 values) it is v + 3 w, w the place of the value four columns on.
-    """
-    rows, columns, values, _ = _PACKED[name]
-    places = np.searchsorted(np.array(values), grid(name)).astype(np.uint16)
-    nibbles = places if columns == 4 else places[:, :4] + 3 * places[:, 4:]
-    shifts = np.array([0, 8, 4, 12], dtype=np.uint16)
-    out: npt.NDArray[np.uint16] = (nibbles << shifts).sum(axis=-1).astype(np.uint16)
-    assert out.shape == (rows,)
-    return out
-
-
-CODED = ("IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S")
-"""Grids that have a form in 16 bits."""
-
-
-def c_header() -> str:
-    """The text of kernels_c/include/iq_grids.h: each grid as ``ie_grid_<name>[rows][columns]``."""
-    lines = []
-    for name in NAMES:
-        values = grid(name)
-        rows = ["{" + ",".join(str(int(v)) for v in row) + "}" for row in values]
-        declared = f"int8_t ie_grid_{name.lower()}[{values.shape[0]}][{values.shape[1]}]"
-        lines += _table(declared, rows, 48 // values.shape[1])
-    what = "The lookup grids of the IQ tensor types. Written from ie/formats/iq_grids.py (c_header)"
-    return _header("IQ_GRIDS", what, lines)
-
-
-def codes_header() -> str:
-    """The text of kernels_c/include/iq_codes.h: ``ie_codes_<name>[rows]`` of each grid that has them."""
-    lines = []
-    for name in CODED:
-        words = [f"0x{int(w):04X}" for w in codes(name)]
-        lines += _table(f"uint16_t ie_codes_{name.lower()}[{len(words)}]", words, 16)
-    return _header("IQ_CODES", "Grids in 16 bits a row. Written from ie/formats/iq_grids.py (codes_header)", lines)
-
-
-def _table(declared: str, values: list[str], per_line: int) -> list[str]:
-    lines = ["    " + ", ".join(values[i : i + per_line]) + "," for i in range(0, len(values), per_line)]
-    return [f"static const {declared} = {{", *lines, "};", ""]
-
-
-def _header(guard: str, what: str, lines: list[str]) -> str:
-    name = f"IE_{guard}_H"
-    head = [f"/* {what}: do not edit. */", f"#ifndef {name}", f"#define {name}", "#include <stdint.h>", ""]
-    return "\n".join([*head, *lines, "#endif"]) + "\n"

@@ -66,6 +66,10 @@ class Layout:
     the last group are zero bytes. A layout takes as many bytes as the file format it comes from. Without fields
     (``rows`` 1) it is the file format itself. ``activation``: what the matrix product reads, q8 or f32. ``arranged``:
     the bits of a block are permuted before the fields are taken from it (ie/devices/repack.py says how).
+
+    What a matrix product must know of codes, where the activation is q8 (kernels_c/include/tiles.h): ``bias``, which a
+    loader's unsigned codes have too much (128: codes use whole bytes); ``halves``: a scale for each 16 values, not 32;
+    ``lookup``: codes are looked up in a table of values.
     """
 
     id: int
@@ -77,6 +81,19 @@ class Layout:
     rows: int = 16
     activation: str = "q8"
     arranged: bool = False
+    bias: int = 0
+    halves: bool = False
+    lookup: bool = False
+
+    @property
+    def runs(self) -> int:
+        """Runs of 32 values that a tile has along K: of each row as many as share one scale of the activations."""
+        return self.block // 32
+
+    @property
+    def has_minimum(self) -> bool:
+        """Whether values are scale * code + minimum: then the file's block has a field for it."""
+        return any(field.name == "m" for field in self.fields)
 
     @property
     def size(self) -> int:
@@ -154,7 +171,9 @@ def _words(name: str, source: int, count: int, transform: str = "copy") -> Field
     return Field(name, source, 4, count, transform)
 
 
-def _grid_layout(id_: int, name: str, size: int, indices: int, scales: int = 0, high: int = 0) -> Layout:
+def _grid_layout(
+    id_: int, name: str, size: int, indices: int, scales: int = 0, high: int = 0, halves: bool = False
+) -> Layout:
     """A layout of blocks of 256 that index a grid: d, words of index bytes, signs, then words of scales and bytes of
     the indices' higher bits where a format has them."""
     signs = 2 + 4 * indices
@@ -163,18 +182,23 @@ def _grid_layout(id_: int, name: str, size: int, indices: int, scales: int = 0, 
         fields.append(_words("s", signs + 32, scales))
     if high:
         fields.append(Field("h", signs + 32 + 4 * scales, 1, high, "pairs"))
-    return Layout(id_, f"{name.lower()}x16", name, 256, size, tuple(fields), arranged=True)
+    return Layout(
+        id_, f"{name.lower()}x16", name, 256, size, tuple(fields), arranged=True, bias=128, halves=halves, lookup=True
+    )
 
 
 # Codes stand in 4-byte words, one lane a row: one 64-byte load gives a dot4 operand for each of 16 rows.
 LAYOUTS: tuple[Layout, ...] = (
     Layout(1, "q4_1x16", "Q4_1", 32, 20, (_half("d", 0), _half("m", 2), _words("q", 4, 4))),
-    Layout(2, "q8_0x16", "Q8_0", 32, 34, (_half("d", 0), _words("q", 2, 8, "bias"))),
+    Layout(2, "q8_0x16", "Q8_0", 32, 34, (_half("d", 0), _words("q", 2, 8, "bias")), bias=128),
     Layout(3, "f32x16", "F32", 1, 4, (Field("v", 0, 4, 1),), activation="f32"),
     Layout(4, "f16x16", "F16", 1, 2, (Field("v", 0, 2, 1),), activation="f32"),
     Layout(5, "bf16x16", "BF16", 1, 2, (Field("v", 0, 2, 1),), activation="f32"),
-    Layout(6, "q4_0x16", "Q4_0", 32, 18, (_half("d", 0), _words("q", 2, 4))),
-    Layout(7, "q5_0x16", "Q5_0", 32, 22, (_half("d", 0), _words("h", 2, 1, "spread"), _words("q", 6, 4))),
+    Layout(6, "q4_0x16", "Q4_0", 32, 18, (_half("d", 0), _words("q", 2, 4)), bias=8),
+    Layout(
+        7, "q5_0x16", "Q5_0", 32, 22,
+        (_half("d", 0), _words("h", 2, 1, "spread"), _words("q", 6, 4)), bias=16,
+    ),
     Layout(
         8, "q5_1x16", "Q5_1", 32, 24,
         (_half("d", 0), _half("m", 2), _words("h", 4, 1, "spread"), _words("q", 8, 4)),
@@ -186,25 +210,25 @@ LAYOUTS: tuple[Layout, ...] = (
     ),
     Layout(
         11, "q6_kx16", "Q6_K", 256, 210,
-        (_half("d", 208), Field("s", 192, 1, 16), _words("h", 128, 16), _words("q", 0, 32)),
+        (_half("d", 208), Field("s", 192, 1, 16), _words("h", 128, 16), _words("q", 0, 32)), bias=32, halves=True,
     ),
-    Layout(12, "iq4_nlx16", "IQ4_NL", 32, 18, (_half("d", 0), _words("q", 2, 4))),
-    Layout(13, "mxfp4x16", "MXFP4", 32, 17, (Field("e", 0, 1, 1), _words("q", 1, 4))),
+    Layout(12, "iq4_nlx16", "IQ4_NL", 32, 18, (_half("d", 0), _words("q", 2, 4)), bias=128, lookup=True),
+    Layout(13, "mxfp4x16", "MXFP4", 32, 17, (Field("e", 0, 1, 1), _words("q", 1, 4)), bias=128, lookup=True),
     Layout(
         14, "iq4_xsx16", "IQ4_XS", 256, 136,
-        (_half("d", 0), _half("h", 2), _words("s", 4, 1), _words("q", 8, 32)),
+        (_half("d", 0), _half("h", 2), _words("s", 4, 1), _words("q", 8, 32)), bias=128, lookup=True,
     ),
     Layout(
         15, "q2_kx16", "Q2_K", 256, 84,
-        (_half("d", 80), _half("m", 82), _words("s", 0, 4), _words("q", 16, 16)),
+        (_half("d", 80), _half("m", 82), _words("s", 0, 4), _words("q", 16, 16)), halves=True,
     ),
     Layout(
         16, "q3_kx16", "Q3_K", 256, 110,
-        (_half("d", 108), _words("s", 96, 3), _words("h", 0, 8), _words("q", 32, 16)),
+        (_half("d", 108), _words("s", 96, 3), _words("h", 0, 8), _words("q", 32, 16)), bias=4, halves=True,
     ),
     _grid_layout(17, "IQ2_XXS", 66, 8),
-    _grid_layout(18, "IQ2_XS", 74, 8, scales=1, high=4),
-    _grid_layout(19, "IQ2_S", 82, 8, scales=2, high=8),
+    _grid_layout(18, "IQ2_XS", 74, 8, scales=1, high=4, halves=True),
+    _grid_layout(19, "IQ2_S", 82, 8, scales=2, high=8, halves=True),
     _grid_layout(20, "IQ3_XXS", 98, 16),
     _grid_layout(21, "IQ3_S", 110, 16, scales=1, high=8),
 )  # fmt: skip

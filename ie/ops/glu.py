@@ -9,7 +9,8 @@ import numpy as np
 
 from .table import Arg, CountFn, Op
 
-SILU, GELU, SIGMOID = 0, 1, 2
+ACTS = ("silu", "gelu", "sigmoid")
+SILU, GELU, SIGMOID = range(len(ACTS))
 _GELU_SCALE = 0.7978845608028654  # sqrt(2 / pi)
 _GELU_CUBIC = 0.044715
 
@@ -46,7 +47,7 @@ OP = Op(
         Arg("up", "f32v", "N"),
         Arg("y", "f32v", "N", "w", optional=True),
         Arg("yq", "q8v", "N", "w", optional=True),
-        Arg("act", "i32", doc="0: SiLU, 1: tanh-GELU, 2: sigmoid"),
+        Arg("act", "i32", doc="0: SiLU, 1: tanh-GELU, 2: sigmoid", names=ACTS),
     ),
     tolerance="elementwise",
     geometry=CountFn("ie_geom_cols", ("rows", "gate.cols")),

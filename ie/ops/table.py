@@ -1,6 +1,6 @@
 """What an op declaration is: argument kinds, the C structs they become, packing and checks.
 
-Owns: the vocabulary (`Arg`, `Op`) and what is derived from one declaration: the C argument struct,
+Owns: the vocabulary (`Arg`, `Op`) and what is derived from one declaration: the layout of the C argument struct,
 the bytes of a packed command, the dimension check, the accesses that hazards are computed from.
 Does not own: any particular op (see the sibling modules, one per op) nor any buffer.
 
@@ -58,7 +58,8 @@ class Arg:
 
     `dim` names the column count of a view, the length of a vector, or "M,K" of a matrix; equal names
     must have equal sizes within one command. `access` is r, w or rw. Optional arguments may be absent
-    (address 0); `default` is the value of an absent scalar.
+    (address 0); `default` is the value of an absent scalar. `names` are those of a scalar's values 0, 1, …: C has them
+    as IE_<argument>_<name>.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Arg:
     optional: bool = False
     default: float = 0
     doc: str = ""
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,8 @@ class CountFn:
     """A counting function of ie_core.h and the names of its arguments.
 
     Names are argument names (scalars), `NAME.cols` of a view, `NAME.blocks|tile|lanes` of a matrix, `NAME.stride` of
-    matrices, or `rows`: the live rows of the command's domain.
+    matrices, or of the step inputs `rows`: the live rows of the command's domain; `pos` and `seq` of those rows; `seg`:
+    all segments. Geometry has `rows` alone.
     """
 
     fn: str
@@ -143,12 +146,3 @@ class Op:
                 fields = (a.default,) if kind.fields == "f" else (int(a.default),) + (0,) * (len(kind.fields) - 1)
             struct.pack_into("<" + kind.fields, out, offsets[a.name], *fields)
         return bytes(out)
-
-    def c_struct(self) -> str:
-        """C declaration with size and offset assertions."""
-        name = f"ie_args_{self.name}"
-        lines = [f"/* {self.doc.strip().splitlines()[0]} */", "typedef struct {"]
-        lines += [f"    {KINDS[a.kind].ctype} {a.name};" for a in self.args]
-        lines += [f"}} {name};", f"IE_STATIC_ASSERT(sizeof({name}) == {self.args_size()});"]
-        lines += [f"IE_STATIC_ASSERT(offsetof({name}, {n}) == {o});" for n, o in self.offsets().items()]
-        return "\n".join(lines)

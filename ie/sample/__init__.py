@@ -2,7 +2,7 @@
 
 Owns: the interface. A file per task behind it: params.py has the samplers' names, parameters and limits, breakers.py
 finds what breaks a repetition in a vocabulary, sampler.py calls C. Does not own: the arithmetic
-(kernels_c/host/sample.c), the loop around it (generate.py), or which ids end generation.
+(kernels_c/sample/sample.c), the loop around it (generate.py), or which ids end generation.
 """
 
 from __future__ import annotations

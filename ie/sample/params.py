@@ -1,7 +1,7 @@
 """The samplers: their names, their order, their parameters.
 
 Owns: names and letters of the samplers, the limits and defaults of their parameters, and which samplers of a chain do
-anything. Does not own what they compute (docs/sampling.md, kernels_c/host/sample.c) nor the command line.
+anything. Does not own what they compute (docs/sampling.md, kernels_c/sample/sample.c) nor the command line.
 """
 
 from __future__ import annotations

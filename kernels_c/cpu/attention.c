@@ -1,18 +1,18 @@
-/* attention: y = softmax(scale q K^T) V. A tile is a few rows of the step and the query heads of one KV head; in a step of
- * few rows also a share of the keys, so that one row keeps several threads busy.
+/* attention: y = softmax(scale q K^T) V. A tile is a few rows of the step and the query heads of one KV head; in a step
+ * of few rows also a share of the keys, so that one row keeps several threads busy.
  *
  * Keys lie in segments of 256 at absolute positions. Within a segment: online softmax over KV blocks of 32 (keys in
  * lanes: scores need no horizontal sums); segments are merged in ascending order. Every block that a query sees is
  * summed over all its 32 slots, those it must not see with weight 0 (the cache holds finite numbers only, see rope.c),
  * so bits depend on the query and the cache alone, not on which queries share a tile nor on who did which segment.
  *
- * With few queries a segment is gone through three times, for scores, weights and values, each over all its blocks: what
- * one block needs of the block before is then a few numbers, and nothing waits for them. Up to eight queries go at once: the
- * chains of one query's sums are too short to fill the pipeline. With more than eight in the tile the block is widened to
- * F32 once for all of them.
+ * With few queries a segment is gone through three times, for scores, weights and values, each over all its blocks:
+ * what one block needs of the block before is then a few numbers, and nothing waits for them. Up to eight queries go at
+ * once: the chains of one query's sums are too short to fill the pipeline. With more than eight in the tile the block
+ * is widened to F32 once for all of them.
  * What comes some KB later is fetched a line at a time, along with the work: a block's place is known from the table
- * only, and of a hundred fetches at once most are dropped. Work and fetches go through memory from one end of a block to the
- * other: two places at once, or every other line, are read a fifth to a half slower.
+ * only, and of a hundred fetches at once most are dropped. Work and fetches go through memory from one end of a block
+ * to the other: two places at once, or every other line, are read a fifth to a half slower.
  * Bytes: K and V of the sequence, F16, once a tile. */
 #include "cpu.h"
 
@@ -36,8 +36,8 @@ typedef struct {
 
 #define LARGER(a, b) (a > b ? a : b)
 
-/* Blocks of one segment, or a single one that was widened. later[i]: what to fetch while block i is at work, first of K,
- * then of V. */
+/* Blocks of one segment, or a single one that was widened. later[i]: what to fetch while block i is at work, first of
+ * K, then of V. */
 typedef struct { const void *k[BLOCKS], *v[BLOCKS], *later[2 * BLOCKS]; int count, half; int64_t base; } block_run;
 
 static void state_reset(softmax_state *s, int64_t dim)
@@ -55,7 +55,7 @@ static void widen(const _Float16 *from, float *to, int64_t n)
 }
 
 /* 16 values at element i of a block that is still F16, or already widened. */
-IE_MATH ie_f16 at_element(const void *block, int half, int64_t i)
+IE_MATH ie_vf at_element(const void *block, int half, int64_t i)
 {
     return half ? ie_load_h((const _Float16 *)block + i) : ie_load_f((const float *)block + i);
 }
@@ -63,19 +63,20 @@ IE_MATH ie_f16 at_element(const void *block, int half, int64_t i)
 /* A line of what comes later, with `at` the number of bytes since the start of that block. */
 IE_MATH void fetch_line(const void *later, int64_t at) { __builtin_prefetch((const char *)later + at, 0, 3); }
 
-/* Scores of n queries against the 32 keys of block b: s[i][slot] = scale * sum over d of q[d] K[d][slot], d ascending. One
- * block at a time even where its sums are too few to keep the units busy: two are two places that memory is read at. */
+/* Scores of n queries against the 32 keys of block b: s[i][slot] = scale * sum over d of q[d] K[d][slot], d ascending.
+ * One block at a time even where its sums are too few to keep the units busy: two are two places that memory is read
+ * at. */
 IE_MATH void scores(query *const *at, int n, const block_run *r, int b, int half, int64_t dim, float scale, float s[][SEGMENT])
 {
-    ie_f16 sum[AT_ONCE][2];
+    ie_vf sum[AT_ONCE][2];
     for (int i = 0; i < n; i++)
         sum[i][0] = sum[i][1] = ie_splat(0.0f);
     for (int64_t d = 0; d < dim; d++) {
-        const ie_f16 k0 = at_element(r->k[b], half, d * IE_KV_BLOCK), k1 = at_element(r->k[b], half, d * IE_KV_BLOCK + 16);
+        const ie_vf k0 = at_element(r->k[b], half, d * IE_KV_BLOCK), k1 = at_element(r->k[b], half, d * IE_KV_BLOCK + 16);
         if (half)
             fetch_line(r->later[b], d * 2 * IE_KV_BLOCK);
         for (int i = 0; i < n; i++) {
-            const ie_f16 q = ie_splat(at[i]->q[d]);
+            const ie_vf q = ie_splat(at[i]->q[d]);
             sum[i][0] = ie_fma16(q, k0, sum[i][0]);
             sum[i][1] = ie_fma16(q, k1, sum[i][1]);
         }
@@ -85,18 +86,19 @@ IE_MATH void scores(query *const *at, int n, const block_run *r, int b, int half
             ie_store_f(s[i] + b * IE_KV_BLOCK + 16 * j, sum[i][j] * scale);
 }
 
-/* The sum, or the maximum, over the lanes of each of 8 vectors: pairs are combined in the order of ie_sum16 and ie_max16. */
+/* The sum, or the maximum, over the lanes of each of 8 vectors: pairs are combined in the order of ie_sum16 and
+ * ie_max16. */
 #define OVER_LANES(name, combine) \
-    IE_MATH ie_f8 name(const ie_f16 *v) \
+    IE_MATH ie_f8 name(const ie_vf *v) \
     { \
-        ie_f16 a[4], b[2]; \
+        ie_vf a[4], b[2]; \
         for (int i = 0; i < 4; i++) \
             a[i] = combine(LANES(v[2 * i], v[2 * i + 1], 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23), \
                            LANES(v[2 * i], v[2 * i + 1], 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31)); \
         for (int i = 0; i < 2; i++) \
             b[i] = combine(LANES(a[2 * i], a[2 * i + 1], 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27), \
                            LANES(a[2 * i], a[2 * i + 1], 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31)); \
-        const ie_f16 c = combine(LANES(b[0], b[1], 0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29), \
+        const ie_vf c = combine(LANES(b[0], b[1], 0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29), \
                                  LANES(b[0], b[1], 2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30, 31)); \
         return combine(c.even, c.odd); \
     }
@@ -110,16 +112,17 @@ OVER_LANES(maxima8, LARGER)
 IE_MATH void hide(const query *q, int64_t base, float *s, int64_t slots)
 {
     const int64_t lo = q->start - base, hi = q->pos + 1 - base;
-    if (lo > 0 || hi < slots)
+    if (lo > 0 || hi < slots) {
         IE_VECTORIZE
         for (int64_t i = 0; i < slots; i++)
             s[i] = i >= lo && i < hi ? s[i] : -__builtin_inff();
+    }
 }
 
 /* One query's scores against one block to weights; returns the factor for what was summed before. */
 IE_MATH float block_weights(softmax_state *st, float *s)
 {
-    const ie_f16 s0 = ie_load_f(s), s1 = ie_load_f(s + 16);
+    const ie_vf s0 = ie_load_f(s), s1 = ie_load_f(s + 16);
     const float old = st->m, most = ie_max16(LARGER(s0, s1)), m = LARGER(most, old);
     IE_VECTORIZE
     for (int i = 0; i < IE_KV_BLOCK; i++)
@@ -130,20 +133,20 @@ IE_MATH float block_weights(softmax_state *st, float *s)
     return keep;
 }
 
-/* The same for n queries and a segment. keep[i][b]: query i's factor for what was summed before block b. Blocks from `count`
- * on, at a sequence's end, are as if hidden. A loop for each thing, so that nothing waits for long. */
+/* The same for n queries and a segment. keep[i][b]: query i's factor for what was summed before block b. Blocks from
+ * `count` on, at a sequence's end, are as if hidden. A loop for each thing, so that nothing waits for long. */
 IE_MATH void segment_weights(query *const *at, int n, const block_run *r, float s[][SEGMENT], float keep[][BLOCKS])
 {
     const ie_f8 none = -__builtin_inff();
     float m[AT_ONCE][BLOCKS], sum[AT_ONCE][BLOCKS];
-    ie_f16 v[BLOCKS];
+    ie_vf v[BLOCKS];
     for (int i = 0; i < n; i++) {
         IE_VECTORIZE
         for (int64_t j = r->count * IE_KV_BLOCK; j < SEGMENT; j++)
             s[i][j] = -__builtin_inff();
         hide(at[i], r->base, s[i], r->count * IE_KV_BLOCK);
         for (int b = 0; b < BLOCKS; b++) {
-            const ie_f16 s0 = ie_load_f(s[i] + b * IE_KV_BLOCK), s1 = ie_load_f(s[i] + b * IE_KV_BLOCK + 16);
+            const ie_vf s0 = ie_load_f(s[i] + b * IE_KV_BLOCK), s1 = ie_load_f(s[i] + b * IE_KV_BLOCK + 16);
             v[b] = LARGER(s0, s1);
         }
         ie_f8 x = maxima8(v), y; /* of one block, then of it and all before */
@@ -163,7 +166,7 @@ IE_MATH void segment_weights(query *const *at, int n, const block_run *r, float 
     for (int i = 0; i < n; i++) {
         for (int j = 0; j < SEGMENT; j += 16)
             ie_store_f(s[i] + j, ie_load_f(s[i] + j) - ie_splat(m[i][j / IE_KV_BLOCK]));
-        _Pragma("clang loop vectorize(enable) interleave_count(4)")
+        IE_VECTORIZE_BY_4
         for (int j = 0; j < SEGMENT; j++)
             s[i][j] = ie_exp(s[i][j]);
         for (int b = 0; b < BLOCKS; b++)
@@ -181,24 +184,24 @@ IE_MATH void segment_weights(query *const *at, int n, const block_run *r, float 
             at[i]->part.l = ie_fma(at[i]->part.l, keep[i][b], sum[i][b]);
 }
 
-/* acc = acc * keep + weight[slot] * V[slot] of block b, slots ascending, for columns [d0, d0 + 16 w), of which the last may
- * not exist: what is read past a slot (IE_READ_PAST) ends in lanes that nobody looks at. What comes later is
+/* acc = acc * keep + weight[slot] * V[slot] of block b, slots ascending, for columns [d0, d0 + 16 w), of which the last
+ * may not exist: what is read past a slot (IE_READ_PAST) ends in lanes that nobody looks at. What comes later is
  * fetched from one end of its block to the other, whichever columns are at work. */
 IE_MATH void add_values(query *const *at, int n, int w, float s[][SEGMENT], float keep[][BLOCKS], const block_run *r, int b,
                         int half, int64_t dim, int64_t d0)
 {
-    ie_f16 acc[AT_ONCE][DIM_STEP / 16];
+    ie_vf acc[AT_ONCE][DIM_STEP / 16];
     for (int i = 0; i < n; i++)
         for (int j = 0; j < w; j++)
             acc[i][j] = ie_load_f(at[i]->part.acc + d0 + 16 * j) * keep[i][b];
     for (int slot = 0; slot < IE_KV_BLOCK; slot++) {
-        ie_f16 row[DIM_STEP / 16];
+        ie_vf row[DIM_STEP / 16];
         for (int j = 0; j < w; j++)
             row[j] = at_element(r->v[b], half, slot * dim + d0 + 16 * j);
         for (int j = 0; half && j < w; j += 2)
             fetch_line(r->later[r->count + b], (d0 * IE_KV_BLOCK + (slot * w + j) * 16) * 2);
         for (int i = 0; i < n; i++) {
-            const ie_f16 p = ie_splat(s[i][b * IE_KV_BLOCK + slot]);
+            const ie_vf p = ie_splat(s[i][b * IE_KV_BLOCK + slot]);
             for (int j = 0; j < w; j++)
                 acc[i][j] = ie_fma16(p, row[j], acc[i][j]);
         }
@@ -264,8 +267,8 @@ typedef struct { const _Float16 *k, *v; const int32_t *table; int64_t chunk, dim
 IE_MATH const _Float16 *k_block(const cache_view *c, int64_t b) { return c->k + ie_k_index(c->chunk, c->table[b], c->dim, c->head, 0, 0); }
 IE_MATH const _Float16 *v_block(const cache_view *c, int64_t b) { return c->v + ie_v_index(c->chunk, c->table[b], c->dim, c->head, 0, 0); }
 
-/* Blocks [b, e) as they lie in the cache, each with what comes AHEAD bytes later: all K, all V, then K of the next segment.
- * Two blocks at least: what is fetched while the block before it is at work comes too late. */
+/* Blocks [b, e) as they lie in the cache, each with what comes AHEAD bytes later: all K, all V, then K of the next
+ * segment. Two blocks at least: what is fetched while the block before it is at work comes too late. */
 static block_run run_of(const cache_view *c, int64_t b, int64_t e)
 {
     block_run r = {.count = (int)(e - b), .half = 1, .base = b * IE_KV_BLOCK};
@@ -378,7 +381,7 @@ static void merge_parts(query *q, int64_t dim)
         for (int i = 0; i < n; i++)
             t->l = ie_fma(part[i * slot + slot - 1], new[i], t->l * old[i]);
         for (int64_t d = 0; d < dim; d += 16) {
-            ie_f16 acc = ie_load_f(t->acc + d);
+            ie_vf acc = ie_load_f(t->acc + d);
             for (int i = 0; i < n; i++)
                 acc = ie_fma16(ie_load_f(part + i * slot + d), ie_splat(new[i]), acc * old[i]);
             ie_store_f(t->acc + d, acc);
@@ -400,34 +403,28 @@ static void emit(const ie_args_attention *a, query *q, int64_t r, int64_t h)
         ie_quantize_row(acc, dim, ie_row_b(a->yq, r), a->yq.cols, h * dim / IE_BLOCK);
 }
 
-/* The rows [r, e) of a tile that belong to one sequence. */
-typedef struct { int64_t r, e, first, last; } row_run; /* first, last: positions that any of them sees */
-
-static row_run next_run(const ie_args_attention *a, const ie_cmd *cmd, const ie_step *step, int64_t r, int64_t r1)
+/* The next rows of a tile that belong to one sequence. */
+static ie_row_run next_run(const ie_args_attention *a, const ie_cmd *cmd, const ie_step *step, int64_t r, int64_t r1)
 {
     const int32_t *seq = ie_step_ints(step, step->seq) + ie_step_row(cmd), *pos = ie_step_ints(step, step->pos) + ie_step_row(cmd);
-    row_run run = {r, r, ie_window_start(pos[r], a->window), pos[r]};
-    for (; run.e < r1 && seq[run.e] == seq[r]; run.e++) {
-        run.first = ie_min(run.first, ie_window_start(pos[run.e], a->window));
-        run.last = ie_max(run.last, pos[run.e]);
-    }
-    return run;
+    return ie_next_run(pos, seq, a->window, r, r1);
 }
-static int64_t segments_of(const row_run *run) { return run->last / SEGMENT - run->first / SEGMENT + 1; }
+static int64_t segments_of(const ie_row_run *run) { return run->last / SEGMENT - run->first / SEGMENT + 1; }
 
 typedef struct { int64_t g, h0, heads, r0, r1, share, shares; } attention_tile;
 
-/* What is done with a run: compute a share of it, all of it with its results, or the results of shares that are there. */
+/* What is done with a run: compute a share of it, all of it with its results, or the results of shares that are
+ * there. */
 enum { PART, WHOLE, RESULT };
 
-static void run_queries(const ie_args_attention *a, const ie_cmd *cmd, const ie_step *step, const attention_tile *t, const row_run *run, int what)
+static void run_queries(const ie_args_attention *a, const ie_cmd *cmd, const ie_step *step, const attention_tile *t, const ie_row_run *run, int what)
 {
     const int64_t dim = a->head_dim, stride = ie_align_up(dim, 16), group = a->heads / a->kv_heads;
     float memory[2 * MAX_QUERIES * IE_MAX_HEAD_DIM];
     query qs[MAX_QUERIES];
     int n = 0;
     for (int64_t row = run->r; row < run->e; row++)
-        for (int64_t h = t->g * group + t->h0; h < t->g * group + t->h0 + t->heads; h++, n++) {
+        for (int64_t h = ie_query_head(t->g, group, t->h0); h < ie_query_head(t->g, group, t->h0) + t->heads; h++, n++) {
             query *q = &qs[n];
             q->q = ie_row_f(a->q, row) + h * dim;
             q->pos = ie_step_ints(step, step->pos)[row + ie_step_row(cmd)];
@@ -446,13 +443,13 @@ static void run_queries(const ie_args_attention *a, const ie_cmd *cmd, const ie_
     for (int i = 0; i < n && what != PART; i++) {
         if (what == RESULT)
             merge_parts(&qs[i], dim);
-        emit(a, &qs[i], run->r + i / t->heads, t->g * group + t->h0 + i % t->heads);
+        emit(a, &qs[i], run->r + i / t->heads, ie_query_head(t->g, group, t->h0) + i % t->heads);
     }
 }
 
 static void all_runs(const ie_args_attention *a, const ie_cmd *cmd, const ie_step *step, const attention_tile *t, int what)
 {
-    for (row_run run = {.e = t->r0}; run.e < t->r1;) {
+    for (ie_row_run run = {.e = t->r0}; run.e < t->r1;) {
         run = next_run(a, cmd, step, run.e, t->r1);
         run_queries(a, cmd, step, t, &run, what);
     }
@@ -462,7 +459,7 @@ static void all_runs(const ie_args_attention *a, const ie_cmd *cmd, const ie_ste
 static void shared_tile(const ie_args_attention *a, const ie_cmd *cmd, const ie_step *step, attention_tile t, int64_t place)
 {
     int64_t most = 1;
-    for (row_run run = {.e = t.r0}; run.e < t.r1;) {
+    for (ie_row_run run = {.e = t.r0}; run.e < t.r1;) {
         run = next_run(a, cmd, step, run.e, t.r1);
         most = ie_max(most, segments_of(&run));
     }

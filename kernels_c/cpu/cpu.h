@@ -6,8 +6,8 @@
 #ifndef IE_CPU_H
 #define IE_CPU_H
 
+#include "../include/command.h"
 #include "../include/formats.h"
-#include "../include/ops.h"
 #include "../include/vectorize.h"
 #include "simd.h"
 
@@ -22,52 +22,13 @@ typedef void (*ie_kernel)(const ie_cmd *cmd, const ie_step *step, int64_t begin,
 #define IE_KERNEL(x) void IE_NAME(ie_##x)(const ie_cmd *cmd, const ie_step *step, int64_t begin, int64_t end)
 #define IE_ARGS(x) const ie_args_##x *a = (const ie_args_##x *)cmd->args
 
-IE_KERNEL(embed);
-IE_KERNEL(gather);
-IE_KERNEL(rmsnorm);
-IE_KERNEL(quantize);
-IE_KERNEL(matmul);
-IE_KERNEL(rope);
-IE_KERNEL(attention);
-IE_KERNEL(glu);
-IE_KERNEL(add);
-IE_KERNEL(softcap);
-IE_KERNEL(conv);
-IE_KERNEL(deltanet);
-IE_KERNEL(ring_put);
-IE_KERNEL(ring_get);
-IE_KERNEL(pick);
-IE_KERNEL(route);
-IE_KERNEL(experts);
-IE_KERNEL(combine);
-
-IE_FN int64_t ie_domain_rows(const ie_cmd *c, const ie_step *s) 
-{
-    switch (c->domain) {
-    case IE_DOMAIN_ROWS: return s->n_rows;
-    case IE_DOMAIN_OUTS: return s->n_outs;
-    case IE_DOMAIN_SEGS: return s->n_segs;
-    default: return 1;
-    }
-}
-/* Row of the step inputs that row 0 of the command's buffers stands for. */
-IE_FN int64_t ie_step_row(const ie_cmd *c) { return c->domain == IE_DOMAIN_ROW ? c->row : 0; }
-/* Elements from one chunk of the KV cache to the next. */
-IE_FN int64_t ie_cache_stride(ie_cache c) { return (int64_t)c.stride * (1024 / (int64_t)sizeof(_Float16)); }
-IE_FN float *ie_row_f(ie_view v, int64_t r) { return (float *)(uintptr_t)(v.p + (uint64_t)(r * v.stride)); }
-IE_FN uint8_t *ie_row_b(ie_view v, int64_t r) { return (uint8_t *)(uintptr_t)(v.p + (uint64_t)(r * v.stride)); }
-/* An array of the step inputs, which know where it begins counted from their own first byte. */
-IE_FN const int32_t *ie_step_ints(const ie_step *s, uint64_t at) { return (const int32_t *)(const void *)((const char *)s + at); }
+#define IE_DECLARE_KERNEL(NAME, name) IE_KERNEL(name);
+IE_FOR_EACH_OP(IE_DECLARE_KERNEL)
 
 /* Rows of x, from column `first` on, times a matrix of m rows; see matmul.c. */
 typedef struct { ie_view x; int64_t first; const uint8_t *w; int64_t blocks, tile, m; int layout; } ie_product;
 /* Rows [r0, r0 + n), n <= 8, against row group g: out[i * 16 + lane]. */
 void IE_NAME(ie_group_product)(const ie_product *p, int64_t g, int64_t r0, int n, float *out);
-
-/* A segment: rows [first, first + count) of one sequence; state slot to start from (-1: zero state); how many of its
- * last rows leave a state behind, in the slots after it (ie_state_slot). */
-typedef struct { int32_t first, count, slot, keep; } ie_segment;
-IE_FN const ie_segment *ie_segments(const ie_step *s) { return (const ie_segment *)(const void *)ie_step_ints(s, s->seg); }
 
 /* A block that holds a NaN or an infinity gets a NaN scale: what is wrong must not come out as a plausible number.
  * Q8 of x[0..n) into blocks [first, first + n / 32) of a row of k values; n is a multiple of 32. */
@@ -78,12 +39,12 @@ IE_FN void ie_quantize_row(const float *x, int64_t n, uint8_t *row, int64_t k, i
     float *dsum = (float *)(void *)(row + ie_q8_dsum_offset(k)) + first;
     int32_t *sums = (int32_t *)(void *)(row + ie_q8_sums_offset(k)) + 2 * first;
     for (int64_t b = 0; b < n / IE_BLOCK; b++) {
-        const ie_f16 x0 = ie_load_f(x + b * IE_BLOCK), x1 = ie_load_f(x + b * IE_BLOCK + 16);
-        const ie_f16 a0 = ie_abs16(x0), a1 = ie_abs16(x1);
+        const ie_vf x0 = ie_load_f(x + b * IE_BLOCK), x1 = ie_load_f(x + b * IE_BLOCK + 16);
+        const ie_vf a0 = ie_abs16(x0), a1 = ie_abs16(x1);
         const float amax = ie_max16(a0 > a1 ? a0 : a1);
         const float bad = ie_sum16(x0 * 0.0f + x1 * 0.0f); /* NaN where the maximum would pass over one */
         const float d = ie_q8_scale(amax) + bad, m = ie_q8_multiplier(amax);
-        const ie_i16 q0 = ie_codes16(x0, m), q1 = ie_codes16(x1, m);
+        const ie_vi q0 = ie_codes16(x0, m), q1 = ie_codes16(x1, m);
         ie_store_bytes(codes + b * IE_BLOCK, q0);
         ie_store_bytes(codes + b * IE_BLOCK + 16, q1);
         sums[2 * b] = -ie_isum16(q0);

@@ -9,9 +9,9 @@
 
 static float inverse_length(const float *x, int64_t n, float eps)
 {
-    ie_f16 acc = ie_splat(0.0f);
+    ie_vf acc = ie_splat(0.0f);
     for (int64_t i = 0; i < n; i += 16) {
-        ie_f16 v = ie_load_f(x + i);
+        ie_vf v = ie_load_f(x + i);
         acc = ie_fma16(v, v, acc);
     }
     return 1.0f / __builtin_sqrtf(ie_sum16(acc) + eps);

@@ -12,9 +12,10 @@ IE_KERNEL(embed)
         const int32_t id = a->ids.p ? *(const int32_t *)(const void *)ie_row_b(a->ids, r) : token[r];
         const uint8_t *src = (const uint8_t *)(uintptr_t)a->table.p + (int64_t)id * a->table.row_bytes;
         ie_dequant(a->table.format, src, y, a->y.cols);
-        if (a->scale != 1.0f)
+        if (a->scale != 1.0f) {
             IE_VECTORIZE
             for (int64_t i = 0; i < a->y.cols; i++)
                 y[i] *= a->scale;
+        }
     }
 }

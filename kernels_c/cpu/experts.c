@@ -14,7 +14,7 @@ IE_KERNEL(experts)
         const ie_product p = {a->x, a->per_slot ? slot * k : 0, w, a->w.blocks, a->w.tile, m, a->w.layout};
         float out[IE_LANES];
         IE_NAME(ie_group_product)(&p, g, r, 1, out);
-        float *y = ie_row_f(a->y, r) + slot * m + g * IE_LANES;
-        memcpy(y, out, (size_t)ie_min(IE_LANES, m - g * IE_LANES) * 4);
+        float *y = ie_row_f(a->y, r) + slot * m + ie_row_of(g, 0);
+        memcpy(y, out, (size_t)ie_min(IE_LANES, m - ie_row_of(g, 0)) * 4);
     }
 }

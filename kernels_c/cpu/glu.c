@@ -3,18 +3,19 @@
 
 static void activate(const float *gate, const float *up, float *y, int64_t n, int act)
 {
-    if (act == 0)
+    if (act == IE_ACT_SILU) {
         IE_VECTORIZE
         for (int64_t i = 0; i < n; i++)
             y[i] = ie_silu(gate[i]) * up[i];
-    else if (act == 1)
+    } else if (act == IE_ACT_GELU) {
         IE_VECTORIZE
         for (int64_t i = 0; i < n; i++)
             y[i] = ie_gelu(gate[i]) * up[i];
-    else
+    } else {
         IE_VECTORIZE
         for (int64_t i = 0; i < n; i++)
             y[i] = ie_sigmoid(gate[i]) * up[i];
+    }
 }
 
 IE_KERNEL(glu)

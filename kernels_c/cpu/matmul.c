@@ -1,9 +1,9 @@
 /* matmul: y = x W^T (+ bias) (+ res). One tile a group of 16 weight rows, all live rows of the step.
  *
- * Order of operations for one output, whatever the number of rows, threads or the instruction set, runs of 32 values
- * in ascending K: acc = fma(float(integer dot), d * da, acc), twice for formats with a scale per 16 values, then
- * acc = fma(m, da * sum(a), acc) for formats with a minimum. Float weights: acc = fma(w, x, acc), k ascending.
- * Weight rows stand in lanes (ie_core.h); tiles.h has an inline loader per layout, the kernel is generic over it.
+ * Order of operations for one output, whatever the number of rows, threads or the instruction set, runs of 32 values in
+ * ascending K: acc = fma(float(integer dot), d * da, acc), twice for formats with a scale per 16 values, then acc =
+ * fma(m, da * sum(a), acc) for formats with a minimum. Float weights: acc = fma(w, x, acc), k ascending. Weight rows
+ * stand in lanes (ie_core.h); include/tiles.h has an inline loader per layout, the kernel is generic over it.
  *
  * Few rows (decode): weights stream once from memory and are unpacked in registers, up to 8 rows go through at once.
  * Many rows (prefill): 8 rows at a time go through all row groups of the tile, so that their activations stay in the
@@ -13,10 +13,11 @@
  * little more than half the speed: activations came from the second-level cache in many streams); a panel for the
  * formats of 32 values, whose codes cost less to unpack than to load again.
  * Bytes: the matrix. Flops: 2 rows m k. */
-#include "tiles.h"
+#include "lanes.h"
 #include "../host/host.h"
 
-/* Where run b stands inside a Q8 row. The rows of a group differ in their base alone, so that a row costs one register. */
+/* Where run b stands inside a Q8 row. The rows of a group differ in their base alone, so that a row costs one
+ * register. */
 typedef struct { int64_t q, d, dsum, sums; } q8_place;
 
 IE_MATH q8_place place_of(int64_t k, int64_t b)
@@ -38,16 +39,16 @@ IE_MATH uint32_t word_at(const int8_t *p)
 }
 
 /* acc + the contribution of the run at place `at` of one Q8 row. */
-IE_MATH ie_f16 add_run(ie_f16 acc, const ie_run32 *r, const uint8_t *x, q8_place at, kind k)
+IE_MATH ie_vf add_run(ie_vf acc, const ie_run32 *r, const uint8_t *x, q8_place at, kind k)
 {
     const int8_t *q = (const int8_t *)x + at.q;
-    ie_i16 first, second; /* one chain a half, from minus the bias times the half's sum */
+    ie_vi first, second; /* one chain a half, from minus the bias times the half's sum */
     if (k.bias == IE_CODE_BIAS)
         first = ie_dot_start(int_at(x + at.sums)), second = ie_dot_start(int_at(x + at.sums + 4));
     else if (k.bias)
         first = ie_start(int_at(x + at.sums), k.bias), second = ie_start(int_at(x + at.sums + 4), k.bias);
     else
-        first = second = (ie_i16)(0);
+        first = second = (ie_vi)(0);
     for (int j = 0; j < 4; j++)
         if (k.bias == IE_CODE_BIAS) {
             first = ie_dot_biased(first, r->w[j], word_at(q + 4 * j));
@@ -58,10 +59,10 @@ IE_MATH ie_f16 add_run(ie_f16 acc, const ie_run32 *r, const uint8_t *x, q8_place
         }
     const float da = float_at(x + at.d);
     if (k.halves) {
-        acc = ie_fma16(__builtin_convertvector(first, ie_f16), r->d * da, acc);
-        acc = ie_fma16(__builtin_convertvector(second, ie_f16), r->d1 * da, acc);
+        acc = ie_fma16(__builtin_convertvector(first, ie_vf), r->d * da, acc);
+        acc = ie_fma16(__builtin_convertvector(second, ie_vf), r->d1 * da, acc);
     } else {
-        acc = ie_fma16(__builtin_convertvector(first + second, ie_f16), r->d * da, acc);
+        acc = ie_fma16(__builtin_convertvector(first + second, ie_vf), r->d * da, acc);
     }
     if (k.has_min && k.halves) { /* d * sum of each half */
         acc = ie_fma16(r->m, ie_splat(da * (float)-int_at(x + at.sums)), acc);
@@ -72,11 +73,12 @@ IE_MATH ie_f16 add_run(ie_f16 acc, const ie_run32 *r, const uint8_t *x, q8_place
 
 #else
 
-/* sum + the contribution of the run at place `at` of up to 4 Q8 rows together: a word of 16 weight rows fills four registers, so that it is loaded for all rows
- * at once and the eight words need not stay. Integer sums are exact in any order. */
-IE_MATH void add_run_4(ie_f16 *sum, const ie_run32 *r, const uint8_t *const *x, q8_place at, int n, kind k)
+/* sum + the contribution of the run at place `at` of up to 4 Q8 rows together: a word of 16 weight rows fills four
+ * registers, so that it is loaded for all rows at once and the eight words need not stay. Integer sums are exact in any
+ * order. */
+IE_MATH void add_run_4(ie_vf *sum, const ie_run32 *r, const uint8_t *const *x, q8_place at, int n, kind k)
 {
-    ie_i16 dot[4];
+    ie_vi dot[4];
 #pragma clang loop unroll(full)
     for (int h = 0; h < 2; h++) {
         typedef uint32_t words4 __attribute__((ext_vector_type(4), aligned(4)));
@@ -87,7 +89,7 @@ IE_MATH void add_run_4(ie_f16 *sum, const ie_run32 *r, const uint8_t *const *x, 
             if (h && !k.halves)
                 continue;
             const int32_t s = int_at(x[i] + at.sums + 4 * h) + (k.halves ? 0 : int_at(x[i] + at.sums + 4));
-            dot[i] = k.bias == IE_CODE_BIAS ? ie_dot_start(s) : k.bias ? ie_start(s, k.bias) : (ie_i16)(0);
+            dot[i] = k.bias == IE_CODE_BIAS ? ie_dot_start(s) : k.bias ? ie_start(s, k.bias) : (ie_vi)(0);
         }
 #pragma clang loop unroll(full)
         for (int j = 0; j < 4; j++)
@@ -97,7 +99,7 @@ IE_MATH void add_run_4(ie_f16 *sum, const ie_run32 *r, const uint8_t *const *x, 
                                                 : ie_dot_small(dot[i], r->w[4 * h + j], q[i][j]);
 #pragma clang loop unroll(full)
         for (int i = 0; i < n && (h || k.halves); i++)
-            sum[i] = ie_fma16(__builtin_convertvector(dot[i], ie_f16), (k.halves && h ? r->d1 : r->d) * float_at(x[i] + at.d), sum[i]);
+            sum[i] = ie_fma16(__builtin_convertvector(dot[i], ie_vf), (k.halves && h ? r->d1 : r->d) * float_at(x[i] + at.d), sum[i]);
     }
 #pragma clang loop unroll(full)
     for (int i = 0; i < n && k.has_min; i++) {
@@ -114,7 +116,7 @@ IE_MATH void add_run_4(ie_f16 *sum, const ie_run32 *r, const uint8_t *const *x, 
 #endif
 
 /* One run for n rows. */
-IE_MATH void add_runs(ie_f16 *sum, const ie_run32 *r, const uint8_t *const *x, q8_place at, int n, kind k)
+IE_MATH void add_runs(ie_vf *sum, const ie_run32 *r, const uint8_t *const *x, q8_place at, int n, kind k)
 {
 #if defined(__aarch64__)
 #pragma clang loop unroll(full)
@@ -128,7 +130,7 @@ IE_MATH void add_runs(ie_f16 *sum, const ie_run32 *r, const uint8_t *const *x, q
 }
 
 /* Run s of tile b for n rows. */
-IE_MATH void run_rows(const ie_product *a, const uint8_t *const *x, ie_f16 *sum, const ie_tile_state *t,
+IE_MATH void run_rows(const ie_product *a, const uint8_t *const *x, ie_vf *sum, const ie_tile_state *t,
                       void (*load)(ie_run32 *, const ie_tile_state *, int), int64_t k, int64_t b, int s, int n, kind kd)
 {
     ie_run32 r;
@@ -149,12 +151,12 @@ IE_MATH void fetch_part(const uint8_t *w, int64_t tile, int s, int parts)
 
 /* `n` rows from row r0 against group g. */
 IE_MATH void quant_rows(const ie_product *a, int64_t g, int64_t r0, int n, void (*open)(ie_tile_state *, const uint8_t *),
-                        void (*load)(ie_run32 *, const ie_tile_state *, int), kind kd, ie_f16 *acc)
+                        void (*load)(ie_run32 *, const ie_tile_state *, int), kind kd, ie_vf *acc)
 {
     const int64_t k = a->x.cols, blocks = a->blocks, tile = a->tile;
     const uint8_t *w = a->w + ie_tile_offset(g, 0, blocks, tile);
     const uint8_t *x[8];
-    ie_f16 sum[8]; /* not acc: stores to it could change x for all the compiler knows */
+    ie_vf sum[8]; /* not acc: stores to it could change x for all the compiler knows */
     for (int i = 0; i < n; i++) {
         x[i] = ie_row_b(a->x, r0 + i);
         sum[i] = ie_splat(0.0f);
@@ -200,9 +202,9 @@ IE_MATH void unpack_runs(const ie_product *a, int64_t g, int64_t b0, int64_t n, 
 }
 
 /* Eight rows through n unpacked runs from run b0 on. */
-IE_MATH void panel_rows(const uint8_t *const *x, const ie_run32 *r, int64_t k, int64_t b0, int64_t n, kind kd, ie_f16 *acc)
+IE_MATH void panel_rows(const uint8_t *const *x, const ie_run32 *r, int64_t k, int64_t b0, int64_t n, kind kd, ie_vf *acc)
 {
-    ie_f16 sum[8];
+    ie_vf sum[8];
     for (int i = 0; i < 8; i++)
         sum[i] = acc[i];
     for (int64_t b = 0; b < n; b++)
@@ -214,7 +216,7 @@ IE_MATH void panel_rows(const uint8_t *const *x, const ie_run32 *r, int64_t k, i
 /* Groups [g0, g0 + groups) times rows [r0, r0 + rows): acc[group][row]. */
 IE_MATH void quant_panel(const ie_product *a, int64_t g0, int64_t groups, int64_t r0, int64_t rows,
                          void (*open)(ie_tile_state *, const uint8_t *), void (*load)(ie_run32 *, const ie_tile_state *, int), kind kd,
-                         ie_f16 (*acc)[PANEL_ROWS])
+                         ie_vf (*acc)[PANEL_ROWS])
 {
     _Alignas(64) ie_run32 panel[PANEL_GROUPS][PANEL_RUNS];
     const int64_t runs = a->blocks * kd.subs, k = a->x.cols;
@@ -235,26 +237,26 @@ IE_MATH void quant_panel(const ie_product *a, int64_t g0, int64_t groups, int64_
     }
 }
 
-typedef void (*rows_fn)(const ie_product *a, int64_t g, int64_t r0, int n, ie_f16 *acc);
-typedef void (*panel_fn)(const ie_product *a, int64_t g0, int64_t groups, int64_t r0, int64_t rows, ie_f16 (*acc)[PANEL_ROWS]);
+typedef void (*rows_fn)(const ie_product *a, int64_t g, int64_t r0, int n, ie_vf *acc);
+typedef void (*panel_fn)(const ie_product *a, int64_t g0, int64_t groups, int64_t r0, int64_t rows, ie_vf (*acc)[PANEL_ROWS]);
 
-/* name, loader and opener, runs a tile, whether there is a minimum, a scale per 16, and the bias of the codes */
-#define IE_QUANT(name, opener, subs, has_min, halves, bias) \
-    IE_MATH void body_##name(const ie_product *a, int64_t g, int64_t r0, int n, ie_f16 *acc) \
+/* For each layout of IE_FOR_EACH_QUANT: rows_X, few rows; panel_X, many. */
+#define IE_QUANT(NAME, name, runs, has_min, halves, bias, lookup) \
+    IE_MATH void body_##name(const ie_product *a, int64_t g, int64_t r0, int n, ie_vf *acc) \
     { \
-        quant_rows(a, g, r0, n, ie_open_##opener, ie_load_##name, (kind){subs, has_min, halves, bias}, acc); \
+        quant_rows(a, g, r0, n, ie_open_##name, ie_load_##name, (kind){runs, has_min, halves, bias}, acc); \
     } \
-    IE_ROWS(name)
-
-#define IE_PANEL(name, opener, subs, has_min, halves, bias) \
-    static void panel_##name(const ie_product *a, int64_t g0, int64_t groups, int64_t r0, int64_t rows, ie_f16 (*acc)[PANEL_ROWS]) \
+    IE_ROWS(name) \
+    static void panel_##name(const ie_product *a, int64_t g0, int64_t groups, int64_t r0, int64_t rows, ie_vf (*acc)[PANEL_ROWS]) \
     { \
-        quant_panel(a, g0, groups, r0, rows, ie_open_##opener, ie_load_##name, (kind){subs, has_min, halves, bias}, acc); \
+        quant_panel(a, g0, groups, r0, rows, ie_open_##name, ie_load_##name, (kind){runs, has_min, halves, bias}, acc); \
     }
+/* Codes of 32 values that need no look-up cost less to unpack than to load again. */
+#define IE_HAS_PANEL(runs, lookup) ((runs) > 1 || (lookup))
 
 /* rows_X: body_X with the number of rows as a constant. */
 #define IE_ROWS(name) \
-    static void rows_##name(const ie_product *a, int64_t g, int64_t r0, int n, ie_f16 *acc) \
+    static void rows_##name(const ie_product *a, int64_t g, int64_t r0, int n, ie_vf *acc) \
     { \
         switch (n) { \
         case 1: body_##name(a, g, r0, 1, acc); break; \
@@ -268,58 +270,20 @@ typedef void (*panel_fn)(const ie_product *a, int64_t g0, int64_t groups, int64_
         } \
     }
 
-IE_QUANT(q4_0, plain, 1, 0, 0, 8)
-IE_QUANT(q4_1, plain, 1, 1, 0, 0)
-IE_QUANT(q5_0, plain, 1, 0, 0, 16)
-IE_QUANT(q5_1, plain, 1, 1, 0, 0)
-IE_QUANT(q8_0, plain, 1, 0, 0, IE_CODE_BIAS)
-IE_QUANT(q4_k, q4_k, 8, 1, 0, 0)
-IE_QUANT(q5_k, q5_k, 8, 1, 0, 0)
-IE_QUANT(q6_k, q6_k, 8, 0, 1, 32)
-IE_QUANT(iq4_nl, plain, 1, 0, 0, IE_CODE_BIAS)
-IE_QUANT(mxfp4, plain, 1, 0, 0, IE_CODE_BIAS)
-IE_QUANT(iq4_xs, iq4_xs, 8, 0, 0, IE_CODE_BIAS)
-IE_QUANT(q2_k, q2_k, 8, 1, 1, 0)
-IE_QUANT(q3_k, q3_k, 8, 0, 1, 4)
-IE_QUANT(iq2_xxs, iq2_xxs, 8, 0, 0, IE_CODE_BIAS)
-IE_QUANT(iq2_xs, iq2_xs, 8, 0, 1, IE_CODE_BIAS)
-IE_QUANT(iq2_s, iq2_s, 8, 0, 1, IE_CODE_BIAS)
-IE_QUANT(iq3_xxs, iq3_xxs, 8, 0, 0, IE_CODE_BIAS)
-IE_QUANT(iq3_s, iq3_s, 8, 0, 0, IE_CODE_BIAS)
-IE_PANEL(iq4_nl, plain, 1, 0, 0, IE_CODE_BIAS)
-IE_PANEL(mxfp4, plain, 1, 0, 0, IE_CODE_BIAS)
-IE_PANEL(iq4_xs, iq4_xs, 8, 0, 0, IE_CODE_BIAS)
-IE_PANEL(q2_k, q2_k, 8, 1, 1, 0)
-IE_PANEL(q3_k, q3_k, 8, 0, 1, 4)
-IE_PANEL(q4_k, q4_k, 8, 1, 0, 0)
-IE_PANEL(q5_k, q5_k, 8, 1, 0, 0)
-IE_PANEL(q6_k, q6_k, 8, 0, 1, 32)
-IE_PANEL(iq2_xxs, iq2_xxs, 8, 0, 0, IE_CODE_BIAS)
-IE_PANEL(iq2_xs, iq2_xs, 8, 0, 1, IE_CODE_BIAS)
-IE_PANEL(iq2_s, iq2_s, 8, 0, 1, IE_CODE_BIAS)
-IE_PANEL(iq3_xxs, iq3_xxs, 8, 0, 0, IE_CODE_BIAS)
-IE_PANEL(iq3_s, iq3_s, 8, 0, 0, IE_CODE_BIAS)
+IE_FOR_EACH_QUANT(IE_QUANT)
 
-IE_MATH ie_f16 load_f32(const uint8_t *w) { return ie_load_f((const float *)(const void *)w); }
-IE_MATH ie_f16 load_f16(const uint8_t *w) { return ie_load_h(w); }
-IE_MATH ie_f16 load_bf16(const uint8_t *w)
-{
-    typedef uint16_t words16 __attribute__((ext_vector_type(16), aligned(2)));
-    return (ie_f16)(__builtin_convertvector(*(const words16 *)(const void *)w, ie_u16) << 16);
-}
-
-IE_MATH void float_rows(const ie_product *a, int64_t g, int64_t r0, int n, ie_f16 (*load)(const uint8_t *), ie_f16 *acc)
+IE_MATH void float_rows(const ie_product *a, int64_t g, int64_t r0, int n, ie_vf (*load)(const uint8_t *), ie_vf *acc)
 {
     const int64_t k = a->blocks, tile = a->tile;
     const uint8_t *w = a->w + ie_tile_offset(g, 0, a->blocks, tile);
     const float *x[8];
-    ie_f16 sum[8];
+    ie_vf sum[8];
     for (int i = 0; i < n; i++) {
         x[i] = ie_row_f(a->x, r0 + i) + a->first;
         sum[i] = ie_splat(0.0f);
     }
     for (int64_t j = 0; j < k; j++, w += tile) {
-        const ie_f16 v = load(w);
+        const ie_vf v = load(w);
         for (int i = 0; i < n; i++)
             sum[i] = ie_fma16(v, ie_splat(x[i][j]), sum[i]);
     }
@@ -328,9 +292,9 @@ IE_MATH void float_rows(const ie_product *a, int64_t g, int64_t r0, int n, ie_f1
 }
 
 #define IE_FLOAT(name) \
-    IE_MATH void body_##name(const ie_product *a, int64_t g, int64_t r0, int n, ie_f16 *acc) \
+    IE_MATH void body_##name(const ie_product *a, int64_t g, int64_t r0, int n, ie_vf *acc) \
     { \
-        float_rows(a, g, r0, n, load_##name, acc); \
+        float_rows(a, g, r0, n, ie_value_##name, acc); \
     } \
     IE_ROWS(name)
 IE_FLOAT(f32)
@@ -338,11 +302,11 @@ IE_FLOAT(f16)
 IE_FLOAT(bf16)
 
 /* File rows: 16 rows' blocks are decoded to F32 lanes, then as float weights. Right for every format, not fast. */
-static void rows_decoded(const ie_product *a, int64_t g, int64_t r0, int n, ie_f16 *acc)
+static void rows_decoded(const ie_product *a, int64_t g, int64_t r0, int n, ie_vf *acc)
 {
     const int format = a->layout - IE_L_ROWS, block = ie_formats[format].block;
-    const int64_t row_bytes = a->blocks * a->tile, lanes = ie_min(IE_LANES, a->m - g * IE_LANES);
-    const uint8_t *w = a->w + g * IE_LANES * row_bytes;
+    const int64_t row_bytes = a->blocks * a->tile, lanes = ie_min(IE_LANES, a->m - ie_row_of(g, 0));
+    const uint8_t *w = a->w + ie_row_of(g, 0) * row_bytes;
     float values[256], lane_values[256 * IE_LANES];
     memset(lane_values, 0, sizeof lane_values);
     for (int i = 0; i < n; i++)
@@ -364,7 +328,7 @@ static void rows_decoded(const ie_product *a, int64_t g, int64_t r0, int n, ie_f
 
 static void finish(const ie_args_matmul *a, int64_t g, int64_t r0, int n, const float *out)
 {
-    const int64_t m0 = g * IE_LANES, lanes = ie_min(IE_LANES, a->y.cols - m0);
+    const int64_t m0 = ie_row_of(g, 0), lanes = ie_min(IE_LANES, a->y.cols - m0);
     const float *bias = (const float *)(uintptr_t)a->bias;
     for (int i = 0; i < n; i++, out += IE_LANES) {
         float *y = ie_row_f(a->y, r0 + i) + m0;
@@ -378,33 +342,29 @@ static void finish(const ie_args_matmul *a, int64_t g, int64_t r0, int n, const 
     }
 }
 
+#define ROWS_ENTRY(NAME, name, ...) [IE_L_##NAME##X16] = rows_##name,
 static const rows_fn table[IE_L_COUNT] = {
-    [IE_L_Q4_0X16] = rows_q4_0, [IE_L_Q4_1X16] = rows_q4_1, [IE_L_Q5_0X16] = rows_q5_0, [IE_L_Q5_1X16] = rows_q5_1,
-    [IE_L_Q8_0X16] = rows_q8_0, [IE_L_Q4_KX16] = rows_q4_k, [IE_L_Q5_KX16] = rows_q5_k, [IE_L_Q6_KX16] = rows_q6_k,
-    [IE_L_Q2_KX16] = rows_q2_k, [IE_L_Q3_KX16] = rows_q3_k, [IE_L_IQ4_NLX16] = rows_iq4_nl, [IE_L_MXFP4X16] = rows_mxfp4,
-    [IE_L_IQ4_XSX16] = rows_iq4_xs, [IE_L_IQ2_XXSX16] = rows_iq2_xxs, [IE_L_IQ2_XSX16] = rows_iq2_xs,
-    [IE_L_IQ2_SX16] = rows_iq2_s, [IE_L_IQ3_XXSX16] = rows_iq3_xxs, [IE_L_IQ3_SX16] = rows_iq3_s,
-    [IE_L_F32X16] = rows_f32,   [IE_L_F16X16] = rows_f16,   [IE_L_BF16X16] = rows_bf16,
+    [IE_L_F32X16] = rows_f32,
+    [IE_L_F16X16] = rows_f16,
+    [IE_L_BF16X16] = rows_bf16,
+    IE_FOR_EACH_QUANT(ROWS_ENTRY)
 };
 
 void IE_NAME(ie_group_product)(const ie_product *p, int64_t g, int64_t r0, int n, float *out)
 {
-    ie_f16 acc[8];
+    ie_vf acc[8];
     (p->layout >= IE_L_ROWS ? rows_decoded : table[p->layout])(p, g, r0, n, acc);
     for (int i = 0; i < n; i++)
         ie_store_f(out + i * IE_LANES, acc[i]);
 }
 
-static const panel_fn panels[IE_L_COUNT] = {
-    [IE_L_Q2_KX16] = panel_q2_k,     [IE_L_Q3_KX16] = panel_q3_k,   [IE_L_Q4_KX16] = panel_q4_k, [IE_L_Q5_KX16] = panel_q5_k,
-    [IE_L_Q6_KX16] = panel_q6_k,     [IE_L_IQ4_NLX16] = panel_iq4_nl, [IE_L_MXFP4X16] = panel_mxfp4,
-    [IE_L_IQ4_XSX16] = panel_iq4_xs, [IE_L_IQ2_XXSX16] = panel_iq2_xxs, [IE_L_IQ2_XSX16] = panel_iq2_xs,
-    [IE_L_IQ2_SX16] = panel_iq2_s,   [IE_L_IQ3_XXSX16] = panel_iq3_xxs, [IE_L_IQ3_SX16] = panel_iq3_s,
-};
+#define PANEL_ENTRY(NAME, name, runs, has_min, halves, bias, lookup) \
+    [IE_L_##NAME##X16] = IE_HAS_PANEL(runs, lookup) ? panel_##name : NULL,
+static const panel_fn panels[IE_L_COUNT] = {IE_FOR_EACH_QUANT(PANEL_ENTRY)};
 
 static void many_rows(const ie_args_matmul *a, const ie_product *p, int64_t rows, int64_t begin, int64_t end)
 {
-    _Alignas(64) ie_f16 acc[PANEL_GROUPS][PANEL_ROWS];
+    _Alignas(64) ie_vf acc[PANEL_GROUPS][PANEL_ROWS];
     for (int64_t g = begin; g < end; g += PANEL_GROUPS)
         for (int64_t r = 0; r < rows; r += PANEL_ROWS) {
             const int64_t groups = ie_min(PANEL_GROUPS, end - g), n = ie_min(PANEL_ROWS, rows - r);

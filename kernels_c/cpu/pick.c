@@ -23,10 +23,11 @@ IE_KERNEL(pick)
         int64_t best = 0;
         while (best + 1 < n && !(x[best] == most))
             best++;
-        for (int64_t i = 0; i + 16 <= n; i += 16)
+        for (int64_t i = 0; i + 16 <= n; i += 16) {
             IE_VECTORIZE
             for (int l = 0; l < 16; l++)
                 lanes[l] += ie_exp(x[i + l] - most);
+        }
         for (int64_t i = n / 16 * 16; i < n; i++)
             lanes[i % 16] += ie_exp(x[i] - most);
         const float prob = 1.0f / ie_sum16(ie_load_f(lanes));

@@ -1,4 +1,5 @@
-/* ring_put: keeps each row at its position modulo the ring's size. One tile a row; a step has fewer rows than the ring. */
+/* ring_put: keeps each row at its position modulo the ring's size. One tile a row; a step has fewer rows than the
+ * ring. */
 #include "cpu.h"
 
 IE_KERNEL(ring_put)

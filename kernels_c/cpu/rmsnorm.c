@@ -4,16 +4,16 @@
 
 static float sum_squares(const float *x, int64_t n)
 {
-    ie_f16 acc = ie_splat(0.0f);
+    ie_vf acc = ie_splat(0.0f);
     int64_t i = 0;
     for (; i + 16 <= n; i += 16) {
-        ie_f16 v = ie_load_f(x + i);
+        ie_vf v = ie_load_f(x + i);
         acc = ie_fma16(v, v, acc);
     }
     if (i < n) {
         float tail[16] = {0};
         memcpy(tail, x + i, (size_t)(n - i) * 4);
-        ie_f16 v = ie_load_f(tail);
+        ie_vf v = ie_load_f(tail);
         acc = ie_fma16(v, v, acc);
     }
     return ie_sum16(acc);

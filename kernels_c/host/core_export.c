@@ -1,12 +1,20 @@
 /* core_export.c: ie_core.h and formula.h as exported functions, so that Python calls the very same code. */
 #include "../include/formula.h"
-#include "../include/ops.h"
+#include "../include/work.h"
 #include "host.h"
 
-int64_t ie_core_constant(int which)
+#include <string.h>
+
+int64_t ie_core_constant(const char *name)
 {
-    static const int64_t value[] = {IE_LANES, IE_BLOCK, IE_KV_BLOCK, IE_ATTN_SEGMENT, IE_ALIGN, IE_MAX_DECODE_ROWS, IE_KV_CHUNK, IE_READ_PAST};
-    return which >= 0 && which < (int)(sizeof value / sizeof *value) ? value[which] : -1;
+    static const struct { const char *name; int64_t value; } constants[] = {
+        {"lanes", IE_LANES}, {"q8_block", IE_BLOCK}, {"kv_block", IE_KV_BLOCK}, {"kv_chunk", IE_KV_CHUNK},
+        {"attn_segment", IE_ATTN_SEGMENT}, {"align", IE_ALIGN}, {"decode_rows", IE_MAX_DECODE_ROWS}, {"read_past", IE_READ_PAST},
+    };
+    for (unsigned i = 0; i < sizeof constants / sizeof *constants; i++)
+        if (strcmp(name, constants[i].name) == 0)
+            return constants[i].value;
+    return -1;
 }
 int64_t ie_core_q8_row_bytes(int64_t k) { return ie_q8_row_bytes(k); }
 int64_t ie_core_q8_scale_offset(int64_t k) { return ie_q8_scale_offset(k); }
@@ -34,9 +42,13 @@ int64_t ie_core_stage_check(int64_t n_cmds, const int64_t *stage, int64_t n, con
 {
     return ie_stage_check(n_cmds, stage, n, cmd, space, lo, hi, write);
 }
-int64_t ie_core_command_tiles(const void *cmd, int64_t rows) { return ie_command_tiles(cmd, rows); }
-int64_t ie_core_command_bytes(const void *cmd, int64_t rows) { return ie_command_bytes(cmd, rows); }
-int64_t ie_core_command_flops(const void *cmd, int64_t rows) { return ie_command_flops(cmd, rows); }
+int64_t ie_core_command_tiles(const void *cmd, uint64_t step)
+{
+    const ie_step *s = (const ie_step *)(uintptr_t)step;
+    return ie_command_tiles(cmd, ie_rows_to_run(cmd, s));
+}
+int64_t ie_core_command_bytes(const void *cmd, uint64_t step) { return ie_command_bytes(cmd, (const ie_step *)(uintptr_t)step); }
+int64_t ie_core_command_flops(const void *cmd, uint64_t step) { return ie_command_flops(cmd, (const ie_step *)(uintptr_t)step); }
 
 void ie_formula_exp(const float *x, float *y, int64_t n)
 {

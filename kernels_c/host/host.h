@@ -36,23 +36,29 @@ ie_pool *ie_pool_create(int threads, int isa);
 void ie_pool_destroy(ie_pool *pool);
 int64_t ie_stack_bytes(void); /* stack of a worker; the caller's must be as large, which it sees to itself */
 
-/* ---- what step inputs must keep to: the capacities that a program was bound to, and the numbers that are indices ---- */
-typedef struct { int32_t rows, outs, seqs, n_vocab, n_ctx, n_blocks, slots; } ie_limits; /* slots: of recurrent state; 0: none */
+/* ---- what step inputs must keep to: the capacities that a program was bound to, and the numbers that are
+ * indices ---- */
+typedef struct {
+    int32_t rows, outs, seqs, n_vocab, n_ctx, n_blocks;
+    int32_t slots; /* of recurrent state; 0: none */
+} ie_limits;
 enum { IE_STEP_ROWS = 1, IE_STEP_OUTS, IE_STEP_SEQUENCE, IE_STEP_POSITION, IE_STEP_TOKEN, IE_STEP_SEGMENT, IE_STEP_STATE,
        IE_STEP_BLOCK, IE_STEP_OUT_ROW };
 /* 0, or the rule that is broken and where: a row, a segment, an output, or the count itself. */
 int ie_step_check(uint64_t step, const ie_limits *limits, int64_t *at);
 
-/* ---- programs: addresses of `n_cmds` commands (256 bytes each) and of n_stages + 1 int32 stage starts. Steps are checked
- * against the limits at that address, if it is not 0; one that is refused runs no command. ---- */
+/* ---- programs: addresses of `n_cmds` commands (256 bytes each) and of n_stages + 1 int32 stage starts. Steps are
+ * checked against the limits at that address, if it is not 0; one that is refused runs no command. ---- */
 typedef struct { uint64_t cmds; uint64_t stage_start; int32_t n_cmds; int32_t n_stages; uint64_t limits; } ie_program;
 int ie_run(ie_pool *pool, const ie_program *program, uint64_t step);
 /* The same, with a clock: nanoseconds at the start and when each stage was done with, n_stages + 1 values. */
 int ie_run_timed(ie_pool *pool, const ie_program *program, uint64_t step, int64_t *clock);
 
-/* ---- weights: GGUF rows of k values to the interleaved layout, split over the pool. 1: done, but a number is NaN or infinite;
- * < 0: refused ---- */
+/* ---- weights: GGUF rows of k values to the interleaved layout, split over the pool. 1: done, but a number is NaN or
+ * infinite; < 0: refused ---- */
 int ie_repack(ie_pool *pool, int layout, const uint8_t *src, uint8_t *dst, int64_t rows, int64_t k);
+/* n elements of a format, a whole number of blocks, from src (any alignment) to dst. 0, or -1 for an unknown format, an
+ * n that is not a whole number of blocks, or a negative n. */
 int ie_dequant(int32_t format, const uint8_t *src, float *dst, int64_t n);
 
 /* ---- measured read bandwidth of all threads, bytes per second, best of `rounds` over `bytes` of memory ---- */
@@ -61,7 +67,7 @@ double ie_read_bandwidth(ie_pool *pool, int64_t bytes, int rounds);
 double ie_read_seconds(ie_pool *pool, const void *p, int64_t bytes);
 
 /* ---- core functions (core_laws/ie_core.h), exported for Python ---- */
-int64_t ie_core_constant(int which); /* 0 lanes, 1 Q8 block, 2 KV block, 3 attention segment, 4 alignment, 5 decode rows, 6 KV blocks in a chunk, 7 bytes read past an item */
+int64_t ie_core_constant(const char *name); /* by the names in core_export.c; -1 where it has none of that name */
 int64_t ie_core_q8_row_bytes(int64_t k);
 int64_t ie_core_q8_scale_offset(int64_t k);
 int64_t ie_core_q8_dsum_offset(int64_t k);
@@ -76,9 +82,11 @@ int64_t ie_core_plan_check(int64_t n, const int64_t *offset, const int64_t *size
                            int64_t arena);
 int64_t ie_core_stage_check(int64_t n_cmds, const int64_t *stage, int64_t n, const int64_t *cmd, const int64_t *space,
                             const int64_t *lo, const int64_t *hi, const int64_t *write);
-int64_t ie_core_command_tiles(const void *cmd, int64_t rows);
-int64_t ie_core_command_bytes(const void *cmd, int64_t rows);
-int64_t ie_core_command_flops(const void *cmd, int64_t rows);
+/* Work of a command in the step at that address; 0 where the step leaves it out. Nothing that they point to is read but
+ * the arrays of the step inputs. */
+int64_t ie_core_command_tiles(const void *cmd, uint64_t step);
+int64_t ie_core_command_bytes(const void *cmd, uint64_t step);
+int64_t ie_core_command_flops(const void *cmd, uint64_t step);
 
 /* ---- formulas, for tests ---- */
 void ie_formula_exp(const float *x, float *y, int64_t n);

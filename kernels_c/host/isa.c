@@ -1,7 +1,8 @@
 /* isa.c: which instruction sets this processor and this operating system support.
  *
  * x86-64: by the CPUID instruction, for zig's runtime does not fill the table behind __builtin_cpu_supports; the
- * operating system must save the wide registers too, which XGETBV tells. aarch64: by what the kernel tells a process. */
+ * operating system must save the wide registers too, which XGETBV tells. aarch64: by what the kernel tells a
+ * process. */
 #include "isa.h"
 
 #define HAS(id) (1u << IE_ISA_##id)
@@ -27,7 +28,8 @@ static unsigned supported(void)
     if (!fma || !f16c || !avx || !__get_cpuid_count(7, 0, &a, &b, &c, &d))
         return HAS(PORTABLE);
     const uint32_t subleaves = a, b7 = b, c7 = c;
-    if (!BIT(b7, 5) || !BIT(b7, 3) || !BIT(b7, 8) || !__get_cpuid(0x80000001u, &a, &b, &c, &d) || !BIT(c, 5)) /* AVX2, BMI, LZCNT */
+    /* AVX2, BMI, LZCNT */
+    if (!BIT(b7, 5) || !BIT(b7, 3) || !BIT(b7, 8) || !__get_cpuid(0x80000001u, &a, &b, &c, &d) || !BIT(c, 5))
         return HAS(PORTABLE);
     if (subleaves >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d))
         a71 = a;

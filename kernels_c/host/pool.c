@@ -1,10 +1,9 @@
-/* pool.c: worker threads that spin briefly, then sleep on a futex; and page allocation.
+/* pool.c: worker threads that spin briefly, then sleep on a futex.
  *
  * A waiting thread spins for a fifth of a millisecond, which covers the gaps between two stages of a step and between
  * two steps (waking a sleeper costs some 50 us), and sleeps after that: an idle process uses no processor, and a thread
  * whose core is taken by another process does not make the others burn theirs. */
 #define _GNU_SOURCE
-#include "../../core_laws/ie_core.h"
 #include "pool.h"
 
 #include <errno.h>
@@ -13,7 +12,6 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -209,26 +207,3 @@ void *ie_pool_scratch(ie_pool *pool, int64_t bytes)
 
 int ie_pool_threads(const ie_pool *pool) { return pool->threads; }
 int ie_pool_isa(const ie_pool *pool) { return pool->isa; }
-
-static _Atomic int64_t allocations;
-
-void *ie_alloc(int64_t bytes)
-{
-    if (bytes <= 0)
-        return NULL;
-    void *p = mmap(NULL, (size_t)(bytes + IE_READ_PAST), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED)
-        return NULL;
-    atomic_fetch_add(&allocations, 1);
-    return p;
-}
-
-void ie_huge_pages(void *p, int64_t bytes) { madvise(p, (size_t)bytes, MADV_HUGEPAGE); }
-
-void ie_free(void *p, int64_t bytes)
-{
-    if (p)
-        munmap(p, (size_t)(bytes + IE_READ_PAST));
-}
-
-int64_t ie_alloc_count(void) { return atomic_load(&allocations); }

@@ -1,12 +1,10 @@
-/* repack.c: GGUF rows to the interleaved layouts of formats.h; and the bandwidth measurement.
+/* repack.c: GGUF rows to the interleaved layouts of formats.h.
  *
- * Pure data movement: every bit of the file's blocks lands at the place that ie_core.h names (signed codes with
- * their sign bit flipped), so nothing is widened and nothing is rounded. Blocks that hold NaN or an infinity are noticed. */
-#define _GNU_SOURCE
+ * Pure data movement: every bit of the file's blocks lands at the place that ie_core.h names (signed codes with their
+ * sign bit flipped), so nothing is widened and nothing is rounded. Blocks that hold NaN or an infinity are noticed. */
 #include "pool.h"
 #include "../include/formats.h"
 #include "../include/ops.h"
-#include "../include/vectorize.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -117,7 +115,7 @@ static void pack_field(const ie_field *f, const uint8_t *block, uint8_t *tile, i
         if (f->unit == 4) {
             uint32_t w;
             memcpy(&w, from, 4);
-            w = f->transform == IE_FIELD_BIAS ? ie_bias_codes(w) : f->transform == IE_FIELD_SPREAD ? ie_spread_bits(w) : w;
+            w = f->transform == IE_FIELD_BIAS ? IE_BIAS_CODES(w) : f->transform == IE_FIELD_SPREAD ? ie_spread_bits(w) : w;
             memcpy(to, &w, 4);
         } else if (f->unit == 2) {
             memcpy(to, from, 2);
@@ -200,9 +198,9 @@ static void repack_thread(void *arg, int thread)
     const int halves = half_fields(l->format, at);
     uint32_t bad = 0;
     for (int64_t g = ie_split(groups, j->threads, thread); g < ie_split(groups, j->threads, thread + 1); g++) {
-        for (int64_t lane = 0; lane < IE_LANES && g * IE_LANES + lane < j->rows; lane++)
+        for (int64_t lane = 0; lane < IE_LANES && ie_row_of(g, lane) < j->rows; lane++)
             for (int64_t b = 0; b < blocks; b++) {
-                const uint8_t *block = j->src + ((g * IE_LANES + lane) * blocks + b) * size;
+                const uint8_t *block = j->src + (ie_row_of(g, lane) * blocks + b) * size;
                 for (int i = 0; i < halves; i++)
                     bad |= bad_16(block + at[i], 1, 0, 0x7C00u);
                 uint8_t arranged[128]; /* more than a block of any format that is arranged */
@@ -212,7 +210,7 @@ static void repack_thread(void *arg, int thread)
                     pack_field(f, l->arranged ? arranged : block, j->dst + ie_tile_offset(g, b, blocks, tile), lane);
             }
         /* now, while caches hold the rows */
-        bad |= bad_others(l->format, j->src + g * IE_LANES * blocks * size, ie_min(IE_LANES, j->rows - g * IE_LANES) * blocks);
+        bad |= bad_others(l->format, j->src + ie_row_of(g, 0) * blocks * size, ie_min(IE_LANES, j->rows - ie_row_of(g, 0)) * blocks);
     }
     if (bad)
         atomic_store(&j->bad, 1);
@@ -256,45 +254,4 @@ int ie_repack(ie_pool *pool, int layout, const uint8_t *src, uint8_t *dst, int64
         return -1;
     ie_pool_run(pool, repack_thread, &j, 1);
     return j.bad;
-}
-
-typedef struct { const uint64_t *data; int64_t words; int threads; _Atomic uint64_t sum; } reading;
-
-static void read_thread(void *arg, int thread)
-{
-    reading *r = arg;
-    const int64_t lo = ie_split(r->words / 32, r->threads, thread) * 32, hi = ie_split(r->words / 32, r->threads, thread + 1) * 32;
-    uint64_t s[32] = {0}; /* independent chains: the loop must wait for memory only */
-    for (int64_t i = lo; i < hi; i += 32)
-        IE_VECTORIZE
-        for (int j = 0; j < 32; j++)
-            s[j] += r->data[i + j];
-    uint64_t sum = 0;
-    for (int j = 0; j < 32; j++)
-        sum += s[j];
-    atomic_fetch_add(&r->sum, sum);
-}
-
-double ie_read_seconds(ie_pool *pool, const void *p, int64_t bytes)
-{
-    reading r = {.data = p, .words = bytes / 8, .threads = ie_pool_threads(pool)};
-    const int64_t begin = ie_nanoseconds();
-    ie_pool_run(pool, read_thread, &r, 1);
-    return 1e-9 * (double)(ie_nanoseconds() - begin);
-}
-
-double ie_read_bandwidth(ie_pool *pool, int64_t bytes, int rounds)
-{
-    uint64_t *data = ie_alloc(bytes);
-    if (!data)
-        return -1.0;
-    ie_huge_pages(data, bytes);
-    memset(data, 1, (size_t)bytes);
-    double best = 0.0;
-    for (int i = 0; i < rounds; i++) {
-        const double t = ie_read_seconds(pool, data, bytes);
-        best = bytes / t > best ? bytes / t : best;
-    }
-    ie_free(data, bytes);
-    return best;
 }

@@ -1,10 +1,11 @@
-/* walker.c: runs a program. Stages in order, a barrier between them. Inside a stage each thread has a range of the tiles
- * for its own, so that it reads weights from one end to the other; it takes them a few at a time, and when it is through
- * helps the others with theirs, so a thread that was held up delays only the tiles it took.
+/* walker.c: runs a program. Stages in order, a barrier between them. Inside a stage each thread has a range of the
+ * tiles for its own, so that it reads weights from one end to the other; it takes them a few at a time, and when it is
+ * through helps the others with theirs, so a thread that was held up delays only the tiles it took.
  * Whoever waits fetches the beginning of its range of the next matrix: weights do not depend on what is waited for.
  *
  * Which instruction set runs is chosen once (ie_pool_create); results do not depend on it. */
 #include "../cpu/cpu.h"
+#include "../include/work.h"
 #include "isa.h"
 #include "pool.h"
 
@@ -101,7 +102,8 @@ static int run_stage(walk *w, int s, int thread)
     return mine > 0 && atomic_fetch_add(&st->count, mine) + mine == total;
 }
 
-/* While stage s is not done: fetch the weights that this thread will read first, of the next stage that has a matrix. */
+/* While stage s is not done: fetch the weights that this thread will read first, of the next stage that has a
+ * matrix. */
 static void look_ahead(const walk *w, int s, int thread)
 {
     for (int next = s + 1; next < w->n_stages && next <= s + LOOK_AHEAD_STAGES; next++) {

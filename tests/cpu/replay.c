@@ -6,7 +6,7 @@
  * A line an instruction set, and one for each of the first cases that differ; exit status 1 when one did. A region of
  * memory comes back at an address that is the same modulo 256; words that hold addresses are changed to it. */
 #include "../../kernels_c/host/host.h"
-#include "../../kernels_c/host/sample.h"
+#include "../../kernels_c/sample/sample.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,7 +99,7 @@ static void call(const recorded *c, ie_pool *pool, int isa)
             fail("a program was refused");
     } else if (c->kind == PASSES) { /* logits, largest and temperature, weights, sums */
         const float *limits = (const float *)(const void *)at[1];
-        ie_vocab_passes(isa, (const float *)(const void *)at[0], (int32_t)n[0], limits[0], limits[1], (float *)(void *)at[2],
+        ie_logit_passes(isa, (const float *)(const void *)at[0], (int32_t)n[0], limits[0], limits[1], (float *)(void *)at[2],
                         (double *)(void *)at[3]);
     } else { /* file rows, layout */
         if (ie_repack(pool, (int)n[0], at[0], at[1], n[1], n[2]) < 0)

@@ -1,4 +1,4 @@
-"""kernels_c/cpu/dequant.c and the decoders of decode.h against ie/formats/, bit for bit."""
+"""kernels_c/host/dequant.c and the decoders of decode.h against ie/formats/, bit for bit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def compile_c(tool: str, *arguments: str) -> None:
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> tuple[cffi.FFI, object]:
     target = tmp_path_factory.mktemp("dequant") / "libdequant.so"
-    compile_c("cc", *FLAGS, "-shared", "-fPIC", str(KERNELS / "cpu" / "dequant.c"), "-o", str(target))
+    compile_c("cc", *FLAGS, "-shared", "-fPIC", str(KERNELS / "host" / "dequant.c"), "-o", str(target))
     ffi = cffi.FFI()
     ffi.cdef("int ie_dequant(int32_t fmt, const uint8_t *src, float *dst, int64_t n);")
     return ffi, ffi.dlopen(str(target))
@@ -102,7 +102,7 @@ def test_nothing_to_do(library: tuple[cffi.FFI, object]) -> None:
 def test_the_decoders_need_no_libc(target: list[str], tmp_path: Path) -> None:
     headers = Path(ziglang.__file__).parent / "lib" / "include"
     freestanding = ["-ffreestanding", "-nostdinc", "-isystem", str(headers), "-x", "c"]
-    source = str(KERNELS / "cpu" / "dequant.c")
+    source = str(KERNELS / "host" / "dequant.c")
     compile_c("clang", *target, *freestanding, *FLAGS, "-S", source, "-o", str(tmp_path / "dequant.s"))
     # libgcc and libc helpers would show as undefined calls
     text = (tmp_path / "dequant.s").read_text()

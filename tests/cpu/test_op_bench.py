@@ -51,6 +51,17 @@ def test_formats(fmt: str) -> None:
     assert status == 0 and line["flops"] == 2 * 3 * 40 * 256
 
 
+@pytest.mark.parametrize(("op", "matrices"), [("matmul", 1), ("experts", 3 * 2)])
+def test_weight_bytes_of_a_step_are_those_of_used_matrices(op: str, matrices: int) -> None:
+    """Three rows with two experts each: of the eight that there are, as many as are used."""
+    shape = op_bench.Shape(format="Q8_0", m=64, k=256, experts=8, used=2, depth=0)
+    device = op_bench.Device(op_bench.Bench(OPS[op], shape), 2, 3, 1, "auto")
+    try:
+        assert device.executor.command_bytes(device.handle, 3, 3) == 2 * matrices * 64 * 256 * 34 // 32
+    finally:
+        device.executor.close()
+
+
 def test_copies_exceed_the_caches() -> None:
     bench = op_bench.Bench(OPS["matmul"], op_bench.Shape(format="Q8_0", m=64, k=256))
     assert op_bench.copies_for(bench, 1, 1 << 20) * 64 * 256 * 34 // 32 >= 1 << 20

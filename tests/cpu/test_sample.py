@@ -390,7 +390,7 @@ def available() -> list[int]:
 
 
 def written_order(terms: npt.NDArray[Any]) -> float:
-    """The sum as vocab.h writes it: element i to lane i mod 16, then the upper half of the lanes to the lower."""
+    """The sum of logit_passes.h: element i to lane i mod 16, then the upper half of the lanes to the lower."""
     lanes = np.zeros(16)
     for row in np.concatenate([terms, np.zeros(-len(terms) % 16)]).astype(np.float64).reshape(-1, 16):
         lanes = lanes + row
@@ -412,7 +412,7 @@ def test_passes_have_the_same_bits_on_every_instruction_set() -> None:
         results = {}
         for isa in available():
             weights, sums = np.full(n + 1, 7, np.float32), np.zeros(4)
-            library.ie_vocab_passes(
+            library.ie_logit_passes(
                 isa,
                 native.pointer(row, "float *"),
                 n,

@@ -263,7 +263,7 @@ def sampling() -> Iterator[Named]:
         row = np.random.default_rng(n).standard_normal(n).astype(np.float32)
         w, sums = np.empty(n, np.float32), np.zeros(4)
         pointers = [native.pointer(a, t) for a, t in ((row, "float *"), (w, "float *"))]
-        library.ie_vocab_passes(isa, pointers[0], n, 3.0, 0.7, pointers[1], native.pointer(sums, "double *"))
+        library.ie_logit_passes(isa, pointers[0], n, 3.0, 0.7, pointers[1], native.pointer(sums, "double *"))
 
     def sample(n: int, seed: int, isa: int) -> None:
         rng = np.random.default_rng([n, seed])

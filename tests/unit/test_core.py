@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import re
 import struct
+from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,10 +22,12 @@ from ie.ops import OP_IDS, OPS
 from ie.ops.table import ARGS_BYTES, COMMAND_BYTES, HEADER_BYTES, KINDS
 from ie.program.plan import Span, check
 from ie.program.stages import Access, check_stages
+from ie.program.step import Run, StepInputs
 from tests.op_cases import SWEPT, draw, weight_formats
 from tests.rig import Q8
 
 LIB = native.lib()[1]
+ROOT = Path(__file__).resolve().parents[2]
 ALIGN = native.constant("align")
 
 
@@ -34,7 +39,8 @@ def test_constants_that_python_repeats() -> None:
     assert native.constant("q8_block") == 32
     assert native.constant("attn_segment") % kv.BLOCK == 0
     assert config.MAX_HEAD_DIM == 512
-    assert LIB.ie_core_constant(99) == LIB.ie_core_constant(-1) == -1
+    with pytest.raises(KeyError):
+        native.constant("lane")
 
 
 @given(st.integers(1, 1 << 20).map(lambda n: 32 * n))
@@ -125,18 +131,43 @@ def _command(op: str, seed: int, fmt: str | None = None) -> tuple[object, bytes,
     return command, (head + OPS[op].pack(values)).ljust(COMMAND_BYTES, b"\0"), case.live(command.domain)
 
 
+def _step(n: int) -> StepInputs:
+    """n rows, output rows and segments: a row at position 0 of each of n sequences."""
+    step = StepInputs(max(n, 1), max(n, 1), 1)
+    step.fill([Run(i, 0, [0]) for i in range(n)], range(n))
+    return step
+
+
+def _work(raw: bytes, step: StepInputs) -> tuple[int, int, int]:
+    """Tiles, bytes, operations."""
+    counts = (LIB.ie_core_command_tiles, LIB.ie_core_command_bytes, LIB.ie_core_command_flops)
+    tiles, moved, flops = (int(count(raw, step.address)) for count in counts)
+    return tiles, moved, flops
+
+
 @pytest.mark.parametrize("op", SWEPT)
 def test_geometry_covers_every_row(op: str) -> None:
     """Tiles grow with the rows, there are none without rows, and an unknown op has none."""
-    command, raw, rows = _command(op, 3)
-    assert LIB.ie_core_command_tiles(raw, 0) == LIB.ie_core_command_bytes(raw, 0) == 0
-    tiles = [LIB.ie_core_command_tiles(raw, n) for n in (1, 2, rows + 1)]
+    _, raw, rows = _command(op, 3)
+    assert _work(raw, _step(0)) == (0, 0, 0)
+    tiles = [_work(raw, _step(n))[0] for n in (1, 2, rows + 1)]
     assert 1 <= tiles[0] <= tiles[1] <= tiles[2]
     if op == "matmul":
         assert tiles[0] == tiles[2]
-    assert LIB.ie_core_command_bytes(raw, 1) > 0
+    assert _work(raw, _step(1))[1] > 0
     unknown = struct.pack("<H", len(OPS)) + raw[2:]
-    assert LIB.ie_core_command_tiles(unknown, 5) == LIB.ie_core_command_flops(unknown, 5) == 0
+    assert _work(unknown, _step(5)) == (0, 0, 0)
+
+
+def test_a_command_that_is_left_out_does_no_work() -> None:
+    _, raw, rows = _command("add", 3)
+    step = _step(rows)
+    head = struct.Struct("<HHiII")
+    op, domain, layer, _, row = head.unpack_from(raw)
+    skippable = head.pack(op, domain, layer, 1, row) + raw[head.size :]
+    assert _work(raw, step) == _work(skippable, step) != (0, 0, 0)
+    step.header["skip"] = 1
+    assert _work(skippable, step) == (0, 0, 0) != _work(raw, step)
 
 
 @pytest.mark.parametrize("fmt", weight_formats())
@@ -144,9 +175,104 @@ def test_a_matrix_product_moves_its_matrix_once(fmt: str) -> None:
     command, raw, rows = _command("matmul", 2, fmt)
     w = command.args["w"]  # type: ignore[attr-defined]
     for n in (1, rows):
-        assert LIB.ie_core_command_bytes(raw, n) == layout_for(format_by_name(w.format)).nbytes(w.m, w.k)
-        assert LIB.ie_core_command_flops(raw, n) == 2 * n * w.m * w.k
-        assert LIB.ie_core_command_tiles(raw, n) == -(-w.m // 16)
+        assert _work(raw, _step(n)) == (
+            -(-w.m // 16),
+            layout_for(format_by_name(w.format)).nbytes(w.m, w.k),
+            2 * n * w.m * w.k,
+        )
+
+
+def test_experts_move_the_matrices_that_rows_use() -> None:
+    command, raw, rows = _command("experts", 2)
+    args = command.args  # type: ignore[attr-defined]
+    used = args["route"].cols // 2
+    for n in (1, rows):
+        _, moved, flops = _work(raw, _step(n))
+        layout = layout_for(format_by_name(args["w"].format))
+        assert moved == n * used * layout.nbytes(args["w"].rows[0], args["w"].k)
+        assert flops == 2 * n * args["y"].cols * args["k"]
+
+
+# Two sequences: rows at 2 … 4 and at 300 … 301, with states: from none, and from slot 1 with both rows kept.
+PARTS = (range(2, 5), range(300, 302))
+LENGTHS = [len(part) for part in PARTS]
+
+
+def _two_sequences() -> StepInputs:
+    step = StepInputs(8, 2, 10)
+    step.fill([Run(0, 2, [0] * 3, -1, 1), Run(1, 300, [0] * 2, 1, 2)], [4])
+    return step
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_attention_moves_the_keys_that_rows_see_once_for_a_sequence(seed: int) -> None:
+    command, raw, _ = _command("attention", seed)
+    args = command.args  # type: ignore[attr-defined]
+    window, cols = args.get("window", 0), args["q"].cols
+    seen = [[set(range(max(0, pos + 1 - window) if window else 0, pos + 1)) for pos in part] for part in PARTS]
+    _, moved, flops = _work(raw, _two_sequences())
+    keys = sum(len(set().union(*rows)) for rows in seen)
+    assert moved == sum(LENGTHS) * cols * 4 + keys * args["kv_heads"] * args["head_dim"] * 2 * np.float16().nbytes
+    assert flops == sum(len(row) for rows in seen for row in rows) * cols * 2 * 2
+
+
+def test_a_row_of_a_drafting_chain_sees_its_own_keys() -> None:
+    command, raw, _ = _command("attention", 0)
+    args = command.args  # type: ignore[attr-defined]
+    head = struct.Struct("<HHiII")
+    op, _, layer, flags, _ = head.unpack_from(raw)
+    step = _two_sequences()
+    for row, pos in enumerate([*PARTS[0], *PARTS[1]]):
+        window = args.get("window", 0)
+        seen = min(pos + 1, window) if window else pos + 1
+        _, moved, flops = _work(head.pack(op, 3, layer, flags, row) + raw[head.size :], step)
+        assert moved == args["q"].cols * 4 + seen * args["kv_heads"] * args["head_dim"] * 4
+        assert flops == 4 * seen * args["q"].cols
+
+
+def test_the_delta_rule_moves_the_states_that_it_starts_from_and_keeps() -> None:
+    command, raw, _ = _command("deltanet", 1)
+    args = command.args  # type: ignore[attr-defined]
+    state = args["value_heads"] * args["dim"] ** 2
+    _, moved, flops = _work(raw, _two_sequences())
+    assert moved == 4 * (sum(LENGTHS) * args["qkv"].cols + (0 + 1 + 1 + 2) * state)
+    assert flops == 7 * sum(LENGTHS) * state
+
+
+def test_a_convolution_moves_its_rows_and_what_its_taps_reach() -> None:
+    command, raw, _ = _command("conv", 1)
+    args = command.args  # type: ignore[attr-defined]
+    before = sum(min(args["taps"] - 1, part[0]) for part in PARTS)
+    _, moved, flops = _work(raw, _two_sequences())
+    assert moved == 4 * args["x"].cols * (sum(LENGTHS) + before + sum(LENGTHS))
+    assert flops == 2 * sum(LENGTHS) * args["x"].cols * args["taps"]
+
+
+# ---- every function is used ----
+
+CODE = [path for part in ("kernels_c", "core_laws") for path in (ROOT / part).rglob("*.[ch]")]
+DEFINED = re.compile(r"^IE_FN .*?\b(ie_\w+)\(|^#define (IE_\w+)\(", re.M)
+
+
+def _uncalled(core: str, others: Iterable[str]) -> set[str]:
+    """Functions of ie_core.h, and macros with arguments, whose name stands nowhere but where they are defined."""
+    names = {a or b for a, b in DEFINED.findall(core)}
+    text = "\n".join([DEFINED.sub("", core), *others])
+    return names - set(re.findall(r"\b\w+\b", re.sub(r"/\*.*?\*/", "", text, flags=re.S)))
+
+
+def test_every_function_of_the_core_is_called_by_the_code_it_speaks_for() -> None:
+    """What is called through core_export.c counts: Python calls it."""
+    core = ROOT / "core_laws" / "ie_core.h"
+    texts = [path.read_text(encoding="utf8") for path in CODE if path != core]
+    assert len(DEFINED.findall(core.read_text(encoding="utf8"))) > 40
+    assert not _uncalled(core.read_text(encoding="utf8"), texts)
+
+
+def test_a_function_that_nobody_calls_is_found() -> None:
+    core = "IE_FN int64_t ie_a(int64_t x) { return ie_b(x); }\nIE_FN int ie_b(int x) { return x; }\n#define IE_C(x) x\n"
+    assert _uncalled(core, ["/* ie_a(1) */ int ie_aa;"]) == {"ie_a", "IE_C"}
+    assert not _uncalled(core, ["ie_a(IE_C(1))"])
 
 
 # ---- the arena check ----

@@ -13,7 +13,8 @@ import pytest
 
 from ie import formats
 from ie.errors import FormatError
-from ie.formats import dequant, header, iq_grids, table
+from ie.formats import dequant, iq_grids, table
+from scripts import c_tables
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -245,8 +246,8 @@ def test_grids_equal_the_package(name: str) -> None:
 
 def test_written_files_are_current() -> None:
     include = ROOT / "kernels_c" / "include"
-    assert (include / "formats.h").read_text() == header.c_header()
-    assert (include / "iq_grids.h").read_text() == iq_grids.c_header()
+    assert (include / "formats.h").read_text() == c_tables.formats_header()
+    assert (include / "iq_grids.h").read_text() == c_tables.grids_header()
     spec = importlib.util.spec_from_file_location("make_iq_grids", ROOT / "scripts" / "make_iq_grids.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -13,6 +13,7 @@ from ie.cli import flags, help, options
 from ie.cli.flags import Spec
 from ie.cli.options import Options, parse
 from ie.errors import OptionError
+from scripts import write_generated
 
 COUNTS = Spec(("-p",), "counts", "", "model", lo=0, hi=1000)
 
@@ -163,7 +164,7 @@ def test_auto_values() -> None:
 @pytest.mark.parametrize("command", options.COMMANDS)
 def test_help_names_every_flag_and_fits_the_terminal(command: str) -> None:
     text = help.help_text(command)
-    page = help.markdown()
+    page = write_generated.cli_page()
     for spec in options.specs(command).values():
         for flag in spec.flags + spec.off_flags:
             assert flag in text and f"`{flag}`" in page

@@ -13,12 +13,12 @@
 
 #include "../include/formula.h"
 #include "../include/vectorize.h"
-#include "../include/vocab.h"
+#include "../include/logit_passes.h"
 #include "sample.h"
 
 #include <stddef.h>
 
-#define BLOCK IE_VOCAB_BLOCK
+#define BLOCK IE_LOGIT_BLOCK
 #define INF __builtin_inff()
 #define FLT_LARGEST 0x1.fffffep127f
 
@@ -26,7 +26,7 @@ typedef enum { ORDER_ID, ORDER_LOGIT, ORDER_OTHER } ie_order;
 
 typedef struct {
     const ie_sample_params *params;
-    const ie_vocab_kernels *kernels;
+    const ie_logit_kernels *kernels;
     int32_t n, n_blocks;
     int32_t count;       /* entries of the list; -1: every token */
     ie_order order;      /* of the list */

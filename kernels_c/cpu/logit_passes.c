@@ -1,20 +1,20 @@
-/* vocab.c: passes over a row of logits; see include/vocab.h. */
+/* logit_passes.c: passes over a row of logits; see include/logit_passes.h. */
 #include "cpu.h"
-#include "../include/vocab.h"
+#include "../include/logit_passes.h"
 
-#define BLOCK IE_VOCAB_BLOCK
+#define BLOCK IE_LOGIT_BLOCK
 #define LANES 16
 #define INF __builtin_inff()
 
-IE_MATH ie_f16 greater(ie_f16 a, ie_f16 b) { return a > b ? a : b; } /* b where either is NaN */
+IE_MATH ie_vf greater(ie_vf a, ie_vf b) { return a > b ? a : b; } /* b where either is NaN */
 
-IE_MATH float largest_of(const float *x, int32_t n, ie_i16 *bad)
+IE_MATH float largest_of(const float *x, int32_t n, ie_vi *bad)
 {
-    ie_f16 best = ie_splat(-INF), second = best;
-    ie_i16 wrong = *bad;
+    ie_vf best = ie_splat(-INF), second = best;
+    ie_vi wrong = *bad;
     int32_t i = 0;
     for (; i + 2 * LANES <= n; i += 2 * LANES) {
-        const ie_f16 a = ie_load_f(x + i), b = ie_load_f(x + i + LANES);
+        const ie_vf a = ie_load_f(x + i), b = ie_load_f(x + i + LANES);
         best = greater(a, best);
         second = greater(b, second);
         wrong |= ~(a < INF) | ~(b < INF);
@@ -35,7 +35,7 @@ IE_MATH float largest_of(const float *x, int32_t n, ie_i16 *bad)
 
 static int32_t largest(const float *const *block, int32_t n, float *largest)
 {
-    ie_i16 bad = 0;
+    ie_vi bad = 0;
     int32_t b = 0;
     for (; (b + 1) * BLOCK <= n; b++)
         largest[b] = largest_of(block[b], BLOCK, &bad);
@@ -59,7 +59,7 @@ IE_MATH double tree(ie_d16 v)
 }
 
 /* 16 logits from x[i] on; past the end -inf, which adds nothing to any sum */
-IE_MATH ie_f16 lanes_at(const float *x, int32_t i, int32_t n)
+IE_MATH ie_vf lanes_at(const float *x, int32_t i, int32_t n)
 {
     if (i + LANES <= n)
         return ie_load_f(x + i);
@@ -71,18 +71,19 @@ IE_MATH ie_f16 lanes_at(const float *x, int32_t i, int32_t n)
 
 static double weigh(const float *x, int32_t n, float max, float temp, float *w)
 {
-    if (temp == 1.0f)
+    if (temp == 1.0f) {
         IE_VECTORIZE
         for (int32_t i = 0; i < n; i++)
             w[i] = ie_exp(x[i] - max);
-    else
+    } else {
         IE_VECTORIZE
         for (int32_t i = 0; i < n; i++)
             w[i] = ie_exp((x[i] - max) / temp);
+    }
     ie_d16 total = 0;
     for (int32_t i = 0; i < n; i += LANES) {
-        const ie_f16 v = lanes_at(w, i, n);
-        total += __builtin_convertvector(v > 0 ? v : (ie_f16)0, ie_d16);
+        const ie_vf v = lanes_at(w, i, n);
+        total += __builtin_convertvector(v > 0 ? v : (ie_vf)0, ie_d16);
     }
     return tree(total);
 }
@@ -90,11 +91,11 @@ static double weigh(const float *x, int32_t n, float max, float temp, float *w)
 static void moments(const float *x, int32_t n, float max, double *sums)
 {
     ie_d16 total = 0, squares = 0;
-    ie_i16 count = 0;
+    ie_vi count = 0;
     for (int32_t i = 0; i < n; i += LANES) {
-        const ie_f16 v = lanes_at(x, i, n);
-        const ie_i16 finite = v > -INF;
-        const ie_d16 d = (double)max - __builtin_convertvector(finite ? v : (ie_f16)max, ie_d16);
+        const ie_vf v = lanes_at(x, i, n);
+        const ie_vi finite = v > -INF;
+        const ie_d16 d = (double)max - __builtin_convertvector(finite ? v : (ie_vf)max, ie_d16);
         count -= finite;
         total += d;
         squares += d * d;
@@ -105,5 +106,5 @@ static void moments(const float *x, int32_t n, float max, double *sums)
     sums[2] += tree(squares);
 }
 
-extern const ie_vocab_kernels IE_NAME(ie_vocab_kernels);
-const ie_vocab_kernels IE_NAME(ie_vocab_kernels) = {largest, weigh, moments};
+extern const ie_logit_kernels IE_NAME(ie_logit_kernels);
+const ie_logit_kernels IE_NAME(ie_logit_kernels) = {largest, weigh, moments};

@@ -74,9 +74,9 @@ int64_t ie_sample_work_bytes(int32_t n, int32_t n_history);
 int32_t ie_sample(const float *logits, int32_t n, const ie_sample_params *params, const int32_t *history,
                   int32_t n_history, uint64_t seed, uint64_t index, void *work, int64_t work_bytes, int32_t *token);
 
-/* The passes over one block of n <= 128 logits by an instruction set: w as in vocab.h; results: the sum of w, and the
- * three sums of `moments` there, added to what they hold. For tests. */
-void ie_vocab_passes(int32_t isa, const float *x, int32_t n, float max, float temp, float *w, double *results);
+/* The passes over one block of n <= 128 logits by an instruction set: w as in logit_passes.h; results: the sum of w,
+ * and the three sums of `moments` there, added to what they hold. For tests. */
+void ie_logit_passes(int32_t isa, const float *x, int32_t n, float max, float temp, float *w, double *results);
 
 /* CDEF END */
 

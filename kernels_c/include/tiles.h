@@ -1,34 +1,61 @@
-/* tiles.h: one inline loader per interleaved layout: 32 values of 16 rows as dot4 operands.
+/* tiles.h: one inline loader per interleaved layout: 32 values of a weight row, or of several, as dot4 operands.
  *
- * A tile covers `subs` runs of 32 values along K (1, or 8 for the formats of 256). `open_X` decodes what a tile's
- * runs share, `load_X` gives run s. Codes are unsigned bytes; the true code is code - bias. Run s contributes
+ * A tile covers `runs` runs of 32 values along K (1, or 8 for the formats of 256). ie_open_X decodes what a tile's
+ * runs share, ie_load_X gives run s. Codes are unsigned bytes; the true code is code - bias. Run s contributes
  *   sum over j of d_j * da * (integer dot of half j), j = 0, 1 for formats with a scale per 16 values, else whole,
- *   plus m * da * sum(a) where the format has a minimum (m carries its sign), by halves (m, m1) where scales are. Value formulas: ie/formats/. */
+ *   plus m * da * sum(a) where the format has a minimum (m carries its sign), by halves (m, m1) where scales are.
+ * Which layouts there are and what holds for their codes: IE_FOR_EACH_QUANT. Value formulas: ie/formats/.
+ *
+ * Rows stand in lanes, and the target says how many lanes a value has: on a CPU a value is a vector of all 16
+ * (cpu/lanes.h); on a GPU it is a number, and the thread's lane is its row; so it is in tests/cpu/one_lane.c. Before
+ * this file the target defines
+ *   ie_vf, ie_vi, ie_vu   float, int32_t and uint32_t in each lane, with C's operators on them and on numbers;
+ *   ie_load_w, ie_load_h, ie_load_u16, ie_load_u8, ie_load_i8 (p)   number `lane` from p on: a word as it is, a half as
+ *   float, integers widened;
+ *   ie_to_float(ie_vi), ie_from_word(ie_vu)   as a number; the same bits;
+ *   ie_lookup(words, table)   each byte (0 ... 15) replaced by table[byte];
+ *   and what grids.h names: ie_load_planes and the like, or IE_OWN_GRIDS where a processor has something better than a
+ *   gather, with ie_grid_words and ie_grid_pairs behind this file. */
 #ifndef IE_TILES_H
 #define IE_TILES_H
 
-#include "cpu.h"
+#include <string.h>
 
-typedef struct { ie_u16 w[8]; ie_f16 d, d1, m, m1; } ie_run32;
+#include "../../core_laws/ie_core.h"
+#include "formats.h"
+#include "formula.h"
+
+typedef struct { ie_vu w[8]; ie_vf d, d1, m, m1; } ie_run32;
 /* Scales of a tile of 256 values: bytes of sub-scales and sub-minima, four a word, and the two super-scales. */
-typedef struct { ie_u16 sc[4], mn[4]; ie_f16 d, m; const uint8_t *p; } ie_tile_state;
+typedef struct { ie_vu sc[4], mn[4]; ie_vf d, m; const uint8_t *p; } ie_tile_state;
 
-IE_MATH ie_u16 ie_field_word(const uint8_t *field, int element) { return ie_load_w(field + ie_field_offset(element, 0, 4)); }
+IE_MATH ie_vu ie_field_word(const uint8_t *field, int element) { return ie_load_w(field + ie_field_offset(element, 0, 4)); }
+
+/* Byte k of words, as a number in each lane. */
+IE_MATH ie_vi ie_byte_of(const ie_vu *words, int k) { return (ie_vi)IE_BYTE(words[k >> 2], (uint32_t)(k & 3)); }
 
 IE_MATH void ie_nibbles32(ie_run32 *r, const uint8_t *q)
 {
     for (int i = 0; i < 4; i++) {
-        ie_u16 w = ie_field_word(q, i);
-        r->w[i] = w & 0x0F0F0F0Fu;
-        r->w[i + 4] = (w >> 4) & 0x0F0F0F0Fu;
+        const ie_vu w = ie_field_word(q, i);
+        r->w[i] = IE_NIBBLES_LOW(w);
+        r->w[i + 4] = IE_NIBBLES_HIGH(w);
     }
 }
-IE_MATH void ie_fifth_bits(ie_run32 *r, ie_u16 spread)
+IE_MATH void ie_fifth_bits(ie_run32 *r, ie_vu spread)
 {
     for (int i = 0; i < 8; i++)
         r->w[i] |= ((spread >> (uint32_t)i) & 0x01010101u) << 4;
 }
+/* Tiles of one run share nothing. */
 IE_MATH void ie_open_plain(ie_tile_state *t, const uint8_t *p) { t->p = p; }
+#define ie_open_q4_0 ie_open_plain
+#define ie_open_q4_1 ie_open_plain
+#define ie_open_q5_0 ie_open_plain
+#define ie_open_q5_1 ie_open_plain
+#define ie_open_q8_0 ie_open_plain
+#define ie_open_iq4_nl ie_open_plain
+#define ie_open_mxfp4 ie_open_plain
 
 IE_MATH void ie_load_q4_0(ie_run32 *r, const ie_tile_state *t, int s)
 {
@@ -69,25 +96,24 @@ IE_MATH void ie_load_q8_0(ie_run32 *r, const ie_tile_state *t, int s)
 /* 6-bit scales and minima of Q4_K and Q5_K: 12 bytes a lane, as three words. */
 IE_MATH void ie_open_k45(ie_tile_state *t, const uint8_t *p, int d, int m, int scales)
 {
-    const ie_u16 a = ie_field_word(p + scales, 0), b = ie_field_word(p + scales, 1), c = ie_field_word(p + scales, 2);
+    const ie_vu a = ie_field_word(p + scales, 0), b = ie_field_word(p + scales, 1), c = ie_field_word(p + scales, 2);
     t->p = p;
     t->d = ie_load_h(p + d);
     t->m = -ie_load_h(p + m);
     t->sc[0] = a & 0x3F3F3F3Fu;
     t->mn[0] = b & 0x3F3F3F3Fu;
-    t->sc[1] = (c & 0x0F0F0F0Fu) | ((a >> 2) & 0x30303030u);
-    t->mn[1] = ((c >> 4) & 0x0F0F0F0Fu) | ((b >> 2) & 0x30303030u);
+    t->sc[1] = IE_NIBBLES_LOW(c) | ((a >> 2) & 0x30303030u);
+    t->mn[1] = IE_NIBBLES_HIGH(c) | ((b >> 2) & 0x30303030u);
 }
 IE_MATH void ie_scales_k45(ie_run32 *r, const ie_tile_state *t, int s)
 {
-    const uint32_t shift = 8u * (uint32_t)(s & 3);
-    r->d = t->d * __builtin_convertvector((ie_i16)((t->sc[s >> 2] >> shift) & 255u), ie_f16);
-    r->m = t->m * __builtin_convertvector((ie_i16)((t->mn[s >> 2] >> shift) & 255u), ie_f16);
+    r->d = t->d * ie_to_float(ie_byte_of(t->sc, s));
+    r->m = t->m * ie_to_float(ie_byte_of(t->mn, s));
 }
 IE_MATH void ie_nibbles_k45(ie_run32 *r, const uint8_t *q, int s)
 {
     for (int i = 0; i < 8; i++)
-        r->w[i] = (ie_field_word(q, 8 * (s >> 1) + i) >> (4u * (uint32_t)(s & 1))) & 0x0F0F0F0Fu;
+        r->w[i] = IE_NIBBLES_LOW(ie_field_word(q, 8 * (s >> 1) + i) >> (4u * (uint32_t)(s & 1)));
 }
 IE_MATH void ie_open_q4_k(ie_tile_state *t, const uint8_t *p) { ie_open_k45(t, p, IE_L_Q4_KX16_D, IE_L_Q4_KX16_M, IE_L_Q4_KX16_S); }
 IE_MATH void ie_load_q4_k(ie_run32 *r, const ie_tile_state *t, int s)
@@ -109,27 +135,18 @@ IE_MATH void ie_open_q6_k(ie_tile_state *t, const uint8_t *p)
     t->p = p;
     t->d = ie_load_h(p + IE_L_Q6_KX16_D);
 }
-IE_MATH ie_f16 ie_signed_bytes(const uint8_t *p)
-{
-    typedef int8_t bytes16 __attribute__((ext_vector_type(16), aligned(1)));
-    return __builtin_convertvector(*(const bytes16 *)(const void *)p, ie_f16);
-}
 IE_MATH void ie_load_q6_k(ie_run32 *r, const ie_tile_state *t, int s)
 {
     const int half = s >> 2, quarter = s & 3; /* run s is quarter s mod 4 of half s / 4 of the 256 values */
     const uint8_t *q = t->p + IE_L_Q6_KX16_Q, *h = t->p + IE_L_Q6_KX16_H, *sc = t->p + IE_L_Q6_KX16_S;
-    r->d = t->d * ie_signed_bytes(sc + ie_field_offset(2 * s, 0, 1));
-    r->d1 = t->d * ie_signed_bytes(sc + ie_field_offset(2 * s + 1, 0, 1));
+    r->d = t->d * ie_to_float(ie_load_i8(sc + ie_field_offset(2 * s, 0, 1)));
+    r->d1 = t->d * ie_to_float(ie_load_i8(sc + ie_field_offset(2 * s + 1, 0, 1)));
     for (int i = 0; i < 8; i++) {
-        ie_u16 low = (ie_field_word(q, 16 * half + 8 * (quarter & 1) + i) >> (4u * (uint32_t)(quarter >> 1))) & 0x0F0F0F0Fu;
-        ie_u16 high = (ie_field_word(h, 8 * half + i) >> (2u * (uint32_t)quarter)) & 0x03030303u;
+        const ie_vu low = IE_NIBBLES_LOW(ie_field_word(q, 16 * half + 8 * (quarter & 1) + i) >> (4u * (uint32_t)(quarter >> 1)));
+        const ie_vu high = (ie_field_word(h, 8 * half + i) >> (2u * (uint32_t)quarter)) & 0x03030303u;
         r->w[i] = low | (high << 4);
     }
 }
-
-/* Byte k of the words in t, as a number in each lane. */
-IE_MATH ie_i16 ie_byte_of(const ie_u16 *words, int k) { return (ie_i16)((words[k >> 2] >> (8u * (uint32_t)(k & 3))) & 255u); }
-IE_MATH ie_f16 ie_to_float(ie_i16 v) { return __builtin_convertvector(v, ie_f16); }
 
 /* ---- nibbles that index a table of signed values; kept + 128 ---- */
 
@@ -151,10 +168,9 @@ IE_MATH void ie_load_iq4_nl(ie_run32 *r, const ie_tile_state *t, int s)
 IE_MATH void ie_load_mxfp4(ie_run32 *r, const ie_tile_state *t, int s)
 {
     (void)s;
-    typedef uint8_t bytes16 __attribute__((ext_vector_type(16), aligned(1)));
-    const ie_u16 e = __builtin_convertvector(*(const bytes16 *)(const void *)(t->p + IE_L_MXFP4X16_E), ie_u16);
+    const ie_vu e = ie_load_u8(t->p + IE_L_MXFP4X16_E);
     /* 2^(e - 128): below e = 2 a subnormal number */
-    r->d = (ie_f16)(e >= 2u ? (e - 1u) << 23 : (ie_u16)(0x00200000u) << e);
+    r->d = ie_from_word(e >= 2u ? (e - 1u) << 23 : (ie_vu)(0x00200000u) << e);
     ie_looked_up(r, t->p + IE_L_MXFP4X16_Q, ie_values_fp4);
 }
 IE_MATH void ie_open_iq4_xs(ie_tile_state *t, const uint8_t *p)
@@ -162,13 +178,12 @@ IE_MATH void ie_open_iq4_xs(ie_tile_state *t, const uint8_t *p)
     t->p = p;
     t->d = ie_load_h(p + IE_L_IQ4_XSX16_D);
     t->sc[0] = ie_field_word(p + IE_L_IQ4_XSX16_S, 0); /* low 4 bits of the 8 scales */
-    typedef uint16_t words16 __attribute__((ext_vector_type(16), aligned(2)));
-    t->sc[1] = __builtin_convertvector(*(const words16 *)(const void *)(p + IE_L_IQ4_XSX16_H), ie_u16); /* high 2 bits */
+    t->sc[1] = ie_load_u16(p + IE_L_IQ4_XSX16_H);      /* high 2 bits */
 }
 IE_MATH void ie_load_iq4_xs(ie_run32 *r, const ie_tile_state *t, int s)
 {
-    const ie_u16 scale = ((t->sc[0] >> (4u * (uint32_t)s)) & 15u) | (((t->sc[1] >> (2u * (uint32_t)s)) & 3u) << 4);
-    r->d = t->d * ie_to_float((ie_i16)scale - 32);
+    const ie_vu scale = ((t->sc[0] >> (4u * (uint32_t)s)) & 15u) | (((t->sc[1] >> (2u * (uint32_t)s)) & 3u) << 4);
+    r->d = t->d * ie_to_float((ie_vi)scale - 32);
     ie_looked_up(r, t->p + IE_L_IQ4_XSX16_Q + ie_field_offset(4 * s, 0, 4), ie_values_nl);
 }
 
@@ -186,9 +201,9 @@ IE_MATH void ie_open_q2_k(ie_tile_state *t, const uint8_t *p)
     t->d = ie_load_h(p + IE_L_Q2_KX16_D);
     t->m = -ie_load_h(p + IE_L_Q2_KX16_M);
     for (int i = 0; i < 4; i++) {
-        const ie_u16 w = ie_field_word(p + IE_L_Q2_KX16_S, i);
-        t->sc[i] = w & 0x0F0F0F0Fu;
-        t->mn[i] = (w >> 4) & 0x0F0F0F0Fu;
+        const ie_vu w = ie_field_word(p + IE_L_Q2_KX16_S, i);
+        t->sc[i] = IE_NIBBLES_LOW(w);
+        t->mn[i] = IE_NIBBLES_HIGH(w);
     }
 }
 IE_MATH void ie_load_q2_k(ie_run32 *r, const ie_tile_state *t, int s)
@@ -203,10 +218,10 @@ IE_MATH void ie_open_q3_k(ie_tile_state *t, const uint8_t *p)
 {
     t->p = p;
     t->d = ie_load_h(p + IE_L_Q3_KX16_D);
-    const ie_u16 a = ie_field_word(p + IE_L_Q3_KX16_S, 0), b = ie_field_word(p + IE_L_Q3_KX16_S, 1);
-    const ie_u16 high = ie_field_word(p + IE_L_Q3_KX16_S, 2);
+    const ie_vu a = ie_field_word(p + IE_L_Q3_KX16_S, 0), b = ie_field_word(p + IE_L_Q3_KX16_S, 1);
+    const ie_vu high = ie_field_word(p + IE_L_Q3_KX16_S, 2);
     for (int i = 0; i < 4; i++) { /* scales 4i … 4i + 3: four low bits from a or b, two high ones */
-        const ie_u16 low = ((i & 1 ? b : a) >> (4u * (uint32_t)(i >> 1))) & 0x0F0F0F0Fu;
+        const ie_vu low = IE_NIBBLES_LOW((i & 1 ? b : a) >> (4u * (uint32_t)(i >> 1)));
         t->sc[i] = low | (((high >> (2u * (uint32_t)i)) & 0x03030303u) << 4);
     }
 }
@@ -218,6 +233,12 @@ IE_MATH void ie_load_q3_k(ie_run32 *r, const ie_tile_state *t, int s)
     for (int i = 0; i < 8; i++) /* a third bit, which stands for 4; its absence subtracts 4: the bias */
         r->w[i] |= ((ie_field_word(t->p + IE_L_Q3_KX16_H, i) >> (uint32_t)s) & 0x01010101u) << 2;
 }
+
+/* ---- float weights: one value of each row ---- */
+
+IE_MATH ie_vf ie_value_f32(const uint8_t *p) { return ie_from_word(ie_load_w(p)); }
+IE_MATH ie_vf ie_value_f16(const uint8_t *p) { return ie_load_h(p); }
+IE_MATH ie_vf ie_value_bf16(const uint8_t *p) { return ie_from_word(ie_load_u16(p) << 16); }
 
 #include "grids.h"
 

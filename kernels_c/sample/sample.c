@@ -5,7 +5,7 @@
  */
 #include "candidates.h"
 #include "edits.h"
-#include "isa.h"
+#include "../host/isa.h"
 
 #if __has_feature(address_sanitizer)
 #include <sanitizer/asan_interface.h>
@@ -373,25 +373,26 @@ static void sampler(candidates *c, int step, const int32_t *history, int32_t n_h
     }
 }
 
-#define DECLARE(isa, id) extern const ie_vocab_kernels ie_vocab_kernels_##isa;
+#define DECLARE(isa, id) extern const ie_logit_kernels ie_logit_kernels_##isa;
 IE_EACH_ISA(DECLARE)
-#define ENTRY(isa, id) [IE_ISA_##id] = &ie_vocab_kernels_##isa,
-static const ie_vocab_kernels *const kernels[IE_ISA_COUNT] = {IE_EACH_ISA(ENTRY)};
+#define ENTRY(isa, id) [IE_ISA_##id] = &ie_logit_kernels_##isa,
+static const ie_logit_kernels *const kernels[IE_ISA_COUNT] = {IE_EACH_ISA(ENTRY)};
 
 /* Portable code where there is no such instruction set. */
-static const ie_vocab_kernels *kernels_of(int isa)
+static const ie_logit_kernels *kernels_of(int isa)
 {
     return kernels[isa >= 0 && isa < IE_ISA_COUNT && kernels[isa] ? isa : IE_ISA_PORTABLE];
 }
 
-void ie_vocab_passes(int32_t isa, const float *x, int32_t n, float max, float temp, float *w, double *results)
+void ie_logit_passes(int32_t isa, const float *x, int32_t n, float max, float temp, float *w, double *results)
 {
-    const ie_vocab_kernels *kernels = kernels_of(isa);
+    const ie_logit_kernels *kernels = kernels_of(isa);
     results[0] = kernels->weigh(x, n, max, temp, w);
     kernels->moments(x, n, max, results + 1);
 }
 
-/* Where the part after one of `bytes` begins. Under AddressSanitizer parts lie apart, and what is between them is forbidden. */
+/* Where the part after one of `bytes` begins. Under AddressSanitizer parts lie apart, and what is between them is
+ * forbidden. */
 static int64_t next_part(int64_t at, int64_t bytes, int used)
 {
     int64_t next = (at + bytes + 63) / 64 * 64;

@@ -55,10 +55,11 @@ void ie_make_list(candidates *c)
 {
     if (c->count >= 0)
         return;
-    for (int32_t b = 0; b < c->n_blocks; b++)
+    for (int32_t b = 0; b < c->n_blocks; b++) {
         IE_VECTORIZE
         for (int32_t i = 0; i < block_length(c, b); i++)
             c->list[b * BLOCK + i] = key_of(c->block[b][i], b * BLOCK + i);
+    }
     c->count = c->n;
     c->order = ORDER_ID;
 }
@@ -206,10 +207,11 @@ void ie_keep_largest(candidates *c, int32_t k)
 double ie_weigh(candidates *c, float temp)
 {
     const int32_t n = size_of(c);
-    if (c->count >= 0)
+    if (c->count >= 0) {
         IE_VECTORIZE
         for (int32_t i = 0; i < n; i++)
             c->weight[i] = logit_of(c->list[i]);
+    }
     double total = 0;
     for (int32_t b = 0; b * BLOCK < n; b++) {
         float *w = c->weight + (int64_t)b * BLOCK;
