@@ -49,7 +49,10 @@ IE_FN int64_t ie_matrix_bytes(int64_t rows, int64_t blocks_per_row, int64_t tile
     return ie_groups(rows) * blocks_per_row * tile_bytes;
 }
 /* Byte of element e of a lane inside a tile's field of `unit`-byte elements: all lanes of an element side by side. */
-IE_FN int64_t ie_field_offset(int64_t element, int64_t lane, int64_t unit) { return (element * IE_LANES + lane) * unit; }
+IE_FN int64_t ie_field_offset(int64_t element, int64_t lane, int64_t unit)
+{
+    return (element * IE_LANES + lane) * unit;
+}
 
 /* Nibbles: byte j of a 32-value block holds value j in its low and value j + 16 in its high half, so
  * word w holds values 4w..4w+3 (low) and 16+4w..16+4w+3 (high). In what has a big name a word is a uint32_t or a vector
@@ -77,9 +80,15 @@ IE_FN uint32_t ie_spread_bits(uint32_t bits)
 IE_FN int64_t ie_plane_bit(int64_t plane, int64_t lane, int64_t width) { return (plane * IE_LANES + lane) * width; }
 /* Index bytes 0, 1, 2, 3 of a word become 0, 2, 1, 3: shifted right by 8 i, its half-words end in bytes 2i and 2i +
  * 1. */
-IE_FN uint32_t ie_pair_bytes(uint32_t word) { return (word & 0xFF0000FFu) | (word >> 8 & 0xFF00u) | (word & 0xFF00u) << 8; }
+IE_FN uint32_t ie_pair_bytes(uint32_t word)
+{
+    return (word & 0xFF0000FFu) | (word >> 8 & 0xFF00u) | (word & 0xFF00u) << 8;
+}
 /* The same for the four bits of every nibble. */
-IE_FN uint32_t ie_pair_bits(uint32_t bits) { return (bits & 0x99999999u) | (bits >> 1 & 0x22222222u) | (bits & 0x22222222u) << 1; }
+IE_FN uint32_t ie_pair_bits(uint32_t bits)
+{
+    return (bits & 0x99999999u) | (bits >> 1 & 0x22222222u) | (bits & 0x22222222u) << 1;
+}
 /* Four codes of 7 bits, then 4 bits: byte l takes code l, and on top bit l of the 4. A permutation of the 32 bits. */
 IE_FN uint32_t ie_sign_bytes(uint32_t a)
 {
@@ -134,7 +143,9 @@ IE_FN int64_t ie_window_start(int64_t pos, int64_t window)
 /* Query head i of the `group` that read KV head kv. */
 IE_FN int64_t ie_query_head(int64_t kv, int64_t group, int64_t i) { return kv * group + i; }
 /* Rows [r, e) of one sequence, and the positions that any of them sees. */
-typedef struct { int64_t r, e, first, last; } ie_row_run;
+typedef struct {
+    int64_t r, e, first, last;
+} ie_row_run;
 /* The run of rows that begins with row r < end; it ends where the sequence does, or with `end`. */
 IE_FN ie_row_run ie_next_run(const int32_t *pos, const int32_t *seq, int64_t window, int64_t r, int64_t end)
 {
@@ -278,8 +289,8 @@ IE_FN int64_t ie_plan_check(int64_t n, const int64_t *offset, const int64_t *siz
                             const int64_t *last, int64_t arena)
 {
     for (int64_t i = 0; i < n; i++) {
-        if (offset[i] < 0 || size[i] < 0 || offset[i] % IE_ALIGN != 0 || offset[i] > arena || size[i] > arena - offset[i] ||
-            first[i] > last[i])
+        if (offset[i] < 0 || size[i] < 0 || offset[i] % IE_ALIGN != 0 || offset[i] > arena ||
+            size[i] > arena - offset[i] || first[i] > last[i])
             return i;
         for (int64_t j = 0; j < i; j++) {
             int live = first[i] <= last[j] && first[j] <= last[i];
@@ -307,7 +318,8 @@ IE_FN int64_t ie_stage_check(int64_t n_cmds, const int64_t *stage, int64_t n, co
             return a;
         /* Accesses come in command order, so only those of the same stage directly before need a look. */
         for (int64_t b = a - 1; b >= 0 && stage[cmd[b]] == stage[cmd[a]]; b--) {
-            int conflict = cmd[a] != cmd[b] && space[a] == space[b] && lo[a] < hi[b] && lo[b] < hi[a] && (write[a] || write[b]);
+            int conflict =
+                cmd[a] != cmd[b] && space[a] == space[b] && lo[a] < hi[b] && lo[b] < hi[a] && (write[a] || write[b]);
             if (conflict)
                 return a;
         }

@@ -25,7 +25,10 @@
 #define BLOCKS (IE_ATTN_SEGMENT / IE_KV_BLOCK) /* of a segment */
 #define AHEAD 32768 /* bytes */
 
-typedef struct { float m, l; float *acc; } softmax_state;
+typedef struct {
+    float m, l;
+    float *acc;
+} softmax_state;
 
 typedef struct {
     const float *q;
@@ -38,7 +41,11 @@ typedef struct {
 
 /* Blocks of one segment, or a single one that was widened. later[i]: what to fetch while block i is at work, first of
  * K, then of V. */
-typedef struct { const void *k[BLOCKS], *v[BLOCKS], *later[2 * BLOCKS]; int count, half; int64_t base; } block_run;
+typedef struct {
+    const void *k[BLOCKS], *v[BLOCKS], *later[2 * BLOCKS];
+    int count, half;
+    int64_t base;
+} block_run;
 
 static void state_reset(softmax_state *s, int64_t dim)
 {
@@ -66,13 +73,15 @@ IE_MATH void fetch_line(const void *later, int64_t at) { __builtin_prefetch((con
 /* Scores of n queries against the 32 keys of block b: s[i][slot] = scale * sum over d of q[d] K[d][slot], d ascending.
  * One block at a time even where its sums are too few to keep the units busy: two are two places that memory is read
  * at. */
-IE_MATH void scores(query *const *at, int n, const block_run *r, int b, int half, int64_t dim, float scale, float s[][SEGMENT])
+IE_MATH void scores(query *const *at, int n, const block_run *r, int b, int half, int64_t dim, float scale,
+                    float s[][SEGMENT])
 {
     ie_vf sum[AT_ONCE][2];
     for (int i = 0; i < n; i++)
         sum[i][0] = sum[i][1] = ie_splat(0.0f);
     for (int64_t d = 0; d < dim; d++) {
-        const ie_vf k0 = at_element(r->k[b], half, d * IE_KV_BLOCK), k1 = at_element(r->k[b], half, d * IE_KV_BLOCK + 16);
+        const ie_vf k0 = at_element(r->k[b], half, d * IE_KV_BLOCK),
+                    k1 = at_element(r->k[b], half, d * IE_KV_BLOCK + 16);
         if (half)
             fetch_line(r->later[b], d * 2 * IE_KV_BLOCK);
         for (int i = 0; i < n; i++) {
@@ -93,13 +102,14 @@ IE_MATH void scores(query *const *at, int n, const block_run *r, int b, int half
     { \
         ie_vf a[4], b[2]; \
         for (int i = 0; i < 4; i++) \
-            a[i] = combine(LANES(v[2 * i], v[2 * i + 1], 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23), \
-                           LANES(v[2 * i], v[2 * i + 1], 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31)); \
+            a[i] = \
+                combine(LANES(v[2 * i], v[2 * i + 1], 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23), \
+                        LANES(v[2 * i], v[2 * i + 1], 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31)); \
         for (int i = 0; i < 2; i++) \
             b[i] = combine(LANES(a[2 * i], a[2 * i + 1], 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27), \
                            LANES(a[2 * i], a[2 * i + 1], 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31)); \
         const ie_vf c = combine(LANES(b[0], b[1], 0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29), \
-                                 LANES(b[0], b[1], 2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30, 31)); \
+                                LANES(b[0], b[1], 2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30, 31)); \
         return combine(c.even, c.odd); \
     }
 #define LANES __builtin_shufflevector
@@ -187,8 +197,8 @@ IE_MATH void segment_weights(query *const *at, int n, const block_run *r, float 
 /* acc = acc * keep + weight[slot] * V[slot] of block b, slots ascending, for columns [d0, d0 + 16 w), of which the last
  * may not exist: what is read past a slot (IE_READ_PAST) ends in lanes that nobody looks at. What comes later is
  * fetched from one end of its block to the other, whichever columns are at work. */
-IE_MATH void add_values(query *const *at, int n, int w, float s[][SEGMENT], float keep[][BLOCKS], const block_run *r, int b,
-                        int half, int64_t dim, int64_t d0)
+IE_MATH void add_values(query *const *at, int n, int w, float s[][SEGMENT], float keep[][BLOCKS], const block_run *r,
+                        int b, int half, int64_t dim, int64_t d0)
 {
     ie_vf acc[AT_ONCE][DIM_STEP / 16];
     for (int i = 0; i < n; i++)
@@ -262,10 +272,20 @@ static void fetch(const _Float16 *p, int64_t n)
 }
 
 /* Where the blocks of one KV head of one sequence are. */
-typedef struct { const _Float16 *k, *v; const int32_t *table; int64_t chunk, dim, head, last; } cache_view;
+typedef struct {
+    const _Float16 *k, *v;
+    const int32_t *table;
+    int64_t chunk, dim, head, last;
+} cache_view;
 
-IE_MATH const _Float16 *k_block(const cache_view *c, int64_t b) { return c->k + ie_k_index(c->chunk, c->table[b], c->dim, c->head, 0, 0); }
-IE_MATH const _Float16 *v_block(const cache_view *c, int64_t b) { return c->v + ie_v_index(c->chunk, c->table[b], c->dim, c->head, 0, 0); }
+IE_MATH const _Float16 *k_block(const cache_view *c, int64_t b)
+{
+    return c->k + ie_k_index(c->chunk, c->table[b], c->dim, c->head, 0, 0);
+}
+IE_MATH const _Float16 *v_block(const cache_view *c, int64_t b)
+{
+    return c->v + ie_v_index(c->chunk, c->table[b], c->dim, c->head, 0, 0);
+}
 
 /* Blocks [b, e) as they lie in the cache, each with what comes AHEAD bytes later: all K, all V, then K of the next
  * segment. Two blocks at least: what is fetched while the block before it is at work comes too late. */
@@ -280,13 +300,16 @@ static block_run run_of(const cache_view *c, int64_t b, int64_t e)
     }
     for (int i = 0; i < 2 * n; i++) {
         const int later = i + ahead;
-        r.later[i] = later < n ? r.k[later] : later < 2 * n ? r.v[later - n] : k_block(c, ie_min(e + later - 2 * n, c->last));
+        r.later[i] = later < n       ? r.k[later]
+                     : later < 2 * n ? r.v[later - n]
+                                     : k_block(c, ie_min(e + later - 2 * n, c->last));
     }
     return r;
 }
 
 /* Many queries through block b, widened for all of them. Not inlined: few queries need no such place on the stack. */
-__attribute__((noinline)) static void widened_block(const cache_view *c, query *const *at, int held, int64_t b, float scale)
+__attribute__((noinline)) static void widened_block(const cache_view *c, query *const *at, int held, int64_t b,
+                                                    float scale)
 {
     const int64_t n = c->dim * IE_KV_BLOCK;
     float k[IE_MAX_HEAD_DIM * IE_KV_BLOCK], v[IE_MAX_HEAD_DIM * IE_KV_BLOCK];
@@ -406,40 +429,53 @@ static void emit(const ie_args_attention *a, query *q, int64_t r, int64_t h)
 /* The next rows of a tile that belong to one sequence. */
 static ie_row_run next_run(const ie_args_attention *a, const ie_cmd *cmd, const ie_step *step, int64_t r, int64_t r1)
 {
-    const int32_t *seq = ie_step_ints(step, step->seq) + ie_step_row(cmd), *pos = ie_step_ints(step, step->pos) + ie_step_row(cmd);
+    const int32_t *seq = ie_step_ints(step, step->seq) + ie_step_row(cmd),
+                  *pos = ie_step_ints(step, step->pos) + ie_step_row(cmd);
     return ie_next_run(pos, seq, a->window, r, r1);
 }
 static int64_t segments_of(const ie_row_run *run) { return run->last / SEGMENT - run->first / SEGMENT + 1; }
 
-typedef struct { int64_t g, h0, heads, r0, r1, share, shares; } attention_tile;
+typedef struct {
+    int64_t g, h0, heads, r0, r1, share, shares;
+} attention_tile;
 
 /* What is done with a run: compute a share of it, all of it with its results, or the results of shares that are
  * there. */
 enum { PART, WHOLE, RESULT };
 
-static void run_queries(const ie_args_attention *a, const ie_cmd *cmd, const ie_step *step, const attention_tile *t, const ie_row_run *run, int what)
+static void run_queries(const ie_args_attention *a, const ie_cmd *cmd, const ie_step *step, const attention_tile *t,
+                        const ie_row_run *run, int what)
 {
     const int64_t dim = a->head_dim, stride = ie_align_up(dim, 16), group = a->heads / a->kv_heads;
     float memory[2 * MAX_QUERIES * IE_MAX_HEAD_DIM];
     query qs[MAX_QUERIES];
     int n = 0;
     for (int64_t row = run->r; row < run->e; row++)
-        for (int64_t h = ie_query_head(t->g, group, t->h0); h < ie_query_head(t->g, group, t->h0) + t->heads; h++, n++) {
+        for (int64_t h = ie_query_head(t->g, group, t->h0); h < ie_query_head(t->g, group, t->h0) + t->heads;
+             h++, n++) {
             query *q = &qs[n];
             q->q = ie_row_f(a->q, row) + h * dim;
             q->pos = ie_step_ints(step, step->pos)[row + ie_step_row(cmd)];
             q->start = ie_window_start(q->pos, a->window);
             q->part.acc = memory + 2 * n * stride;
             q->total.acc = q->part.acc + stride;
-            q->parts = what == WHOLE ? NULL : (float *)(uintptr_t)a->parts.p + ie_attn_part_offset(row, h, a->heads, dim, a->parts.segments);
+            q->parts = what == WHOLE ? NULL
+                                     : (float *)(uintptr_t)a->parts.p +
+                                           ie_attn_part_offset(row, h, a->heads, dim, a->parts.segments);
             state_reset(&q->total, dim);
         }
     const int32_t seq = ie_step_ints(step, step->seq)[run->r + ie_step_row(cmd)];
-    const cache_view c = {(const _Float16 *)(uintptr_t)a->k_cache.p, (const _Float16 *)(uintptr_t)a->v_cache.p,
-                          ie_step_ints(step, step->tables) + (int64_t)seq * step->max_blocks, ie_cache_stride(a->k_cache), dim, t->g, ie_kv_block_of(run->last)};
+    const cache_view c = {(const _Float16 *)(uintptr_t)a->k_cache.p,
+                          (const _Float16 *)(uintptr_t)a->v_cache.p,
+                          ie_step_ints(step, step->tables) + (int64_t)seq * step->max_blocks,
+                          ie_cache_stride(a->k_cache),
+                          dim,
+                          t->g,
+                          ie_kv_block_of(run->last)};
     const int64_t s0 = run->first / SEGMENT, count = segments_of(run);
     if (what != RESULT)
-        attend(&c, qs, n, ie_kv_block_of(run->first), s0 + ie_split(count, t->shares, t->share), s0 + ie_split(count, t->shares, t->share + 1), a->scale);
+        attend(&c, qs, n, ie_kv_block_of(run->first), s0 + ie_split(count, t->shares, t->share),
+               s0 + ie_split(count, t->shares, t->share + 1), a->scale);
     for (int i = 0; i < n && what != PART; i++) {
         if (what == RESULT)
             merge_parts(&qs[i], dim);
@@ -447,7 +483,8 @@ static void run_queries(const ie_args_attention *a, const ie_cmd *cmd, const ie_
     }
 }
 
-static void all_runs(const ie_args_attention *a, const ie_cmd *cmd, const ie_step *step, const attention_tile *t, int what)
+static void all_runs(const ie_args_attention *a, const ie_cmd *cmd, const ie_step *step, const attention_tile *t,
+                     int what)
 {
     for (ie_row_run run = {.e = t->r0}; run.e < t->r1;) {
         run = next_run(a, cmd, step, run.e, t->r1);
@@ -456,7 +493,8 @@ static void all_runs(const ie_args_attention *a, const ie_cmd *cmd, const ie_ste
 }
 
 /* One share of the keys of a few rows. Where all lie in one segment there is nothing to share but the query heads. */
-static void shared_tile(const ie_args_attention *a, const ie_cmd *cmd, const ie_step *step, attention_tile t, int64_t place)
+static void shared_tile(const ie_args_attention *a, const ie_cmd *cmd, const ie_step *step, attention_tile t,
+                        int64_t place)
 {
     int64_t most = 1;
     for (ie_row_run run = {.e = t.r0}; run.e < t.r1;) {
@@ -494,7 +532,13 @@ IE_KERNEL(attention)
     const int64_t per_tile = ie_attn_rows(some), shares = ie_attn_shares(rows);
     for (int64_t i = begin; i < end; i++) {
         const int64_t place = i / shares, r0 = place / parts / kv_heads * per_tile, h0 = place % parts * some;
-        attention_tile t = {place / parts % kv_heads, h0, ie_min(some, group - h0), r0, ie_min(r0 + per_tile, rows), i % shares, shares};
+        attention_tile t = {place / parts % kv_heads,
+                            h0,
+                            ie_min(some, group - h0),
+                            r0,
+                            ie_min(r0 + per_tile, rows),
+                            i % shares,
+                            shares};
         if (shares > 1) {
             shared_tile(a, cmd, step, t, place);
         } else {

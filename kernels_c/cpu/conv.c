@@ -10,7 +10,8 @@ IE_KERNEL(conv)
     for (int64_t t = begin; t < end; t++) {
         const ie_segment *seg = ie_segments(step) + t / per_seg;
         const int64_t c0 = t % per_seg * IE_COLS_PER_TILE, m = ie_min(IE_COLS_PER_TILE, n - c0);
-        float *ring = (float *)(uintptr_t)a->ring + (int64_t)ie_step_ints(step, step->seq)[seg->first] * IE_CONV_RING * n + c0;
+        float *ring =
+            (float *)(uintptr_t)a->ring + (int64_t)ie_step_ints(step, step->seq)[seg->first] * IE_CONV_RING * n + c0;
         for (int64_t i = 0; i < seg->count; i++) {
             const int64_t r = seg->first + i, pos = ie_step_ints(step, step->pos)[r];
             float sum[IE_COLS_PER_TILE];

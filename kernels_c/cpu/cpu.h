@@ -26,7 +26,13 @@ typedef void (*ie_kernel)(const ie_cmd *cmd, const ie_step *step, int64_t begin,
 IE_FOR_EACH_OP(IE_DECLARE_KERNEL)
 
 /* Rows of x, from column `first` on, times a matrix of m rows; see matmul.c. */
-typedef struct { ie_view x; int64_t first; const uint8_t *w; int64_t blocks, tile, m; int layout; } ie_product;
+typedef struct {
+    ie_view x;
+    int64_t first;
+    const uint8_t *w;
+    int64_t blocks, tile, m;
+    int layout;
+} ie_product;
 /* Rows [r0, r0 + n), n <= 8, against row group g: out[i * 16 + lane]. */
 void IE_NAME(ie_group_product)(const ie_product *p, int64_t g, int64_t r0, int n, float *out);
 

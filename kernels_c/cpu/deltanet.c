@@ -61,7 +61,8 @@ IE_KERNEL(deltanet)
     for (int64_t t = begin; t < end; t++) {
         const ie_segment *seg = ie_segments(step) + t / heads;
         const int64_t h = t % heads;
-        float *pool = (float *)(uintptr_t)a->state + ((int64_t)ie_step_ints(step, step->seq)[seg->first] * slots * heads + h) * size;
+        float *pool = (float *)(uintptr_t)a->state +
+                      ((int64_t)ie_step_ints(step, step->seq)[seg->first] * slots * heads + h) * size;
         float local[MAX_DIM * MAX_DIM];
         const float *from = local;
         if (seg->slot >= 0)

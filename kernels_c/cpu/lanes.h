@@ -30,21 +30,31 @@ IE_MATH ie_vf ie_from_word(ie_vu v) { return (ie_vf)v; }
 IE_MATH ie_vu ie_lookup(ie_vu idx, const uint8_t table[16])
 {
 #if defined(__AVX512BW__)
-    return (ie_vu)_mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)table)), (__m512i)idx);
+    return (ie_vu)_mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)table)),
+                                      (__m512i)idx);
 #elif defined(__AVX2__)
-    union { ie_vu u; __m256i h[2]; } v = {.u = idx};
+    union {
+        ie_vu u;
+        __m256i h[2];
+    } v = {.u = idx};
     const __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)table));
     for (int i = 0; i < 2; i++)
         v.h[i] = _mm256_shuffle_epi8(t, v.h[i]);
     return v.u;
 #elif defined(__aarch64__)
-    union { ie_vu u; uint8x16_t q[4]; } v = {.u = idx};
+    union {
+        ie_vu u;
+        uint8x16_t q[4];
+    } v = {.u = idx};
     const uint8x16_t t = vld1q_u8(table);
     for (int i = 0; i < 4; i++)
         v.q[i] = vqtbl1q_u8(t, v.q[i]);
     return v.u;
 #else
-    union { ie_vu u; uint8_t b[64]; } v = {.u = idx};
+    union {
+        ie_vu u;
+        uint8_t b[64];
+    } v = {.u = idx};
     for (int i = 0; i < 64; i++)
         v.b[i] = table[v.b[i]];
     return v.u;
@@ -87,12 +97,17 @@ IE_MATH ie_vu ie_negated(ie_vu v, const uint8_t *plane)
 IE_MATH ie_vu ie_negated(ie_vu v, const uint8_t *plane)
 {
     const __m256i bits = _mm256_set1_epi64x((int64_t)0x8040201008040201u);
-    const __m256i from = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
-    union { ie_vu u; __m256i h[2]; } r = {.u = v};
+    const __m256i from = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3,
+                                          3, 3, 3, 3, 3, 3);
+    union {
+        ie_vu u;
+        __m256i h[2];
+    } r = {.u = v};
     for (int i = 0; i < 2; i++) {
         int32_t mask;
         memcpy(&mask, plane + 4 * i, 4);
-        const __m256i own = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(mask), from), bits), on = _mm256_cmpeq_epi8(own, bits);
+        const __m256i own = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(mask), from), bits),
+                      on = _mm256_cmpeq_epi8(own, bits);
         r.h[i] = _mm256_sub_epi8(_mm256_xor_si256(r.h[i], on), on);
     }
     return r.u;
@@ -100,7 +115,10 @@ IE_MATH ie_vu ie_negated(ie_vu v, const uint8_t *plane)
 /* 32-bit words table[index]. */
 IE_MATH ie_vu ie_gather(const int8_t *table, ie_vu index)
 {
-    union { ie_vu u; __m256i h[2]; } r = {.u = index};
+    union {
+        ie_vu u;
+        __m256i h[2];
+    } r = {.u = index};
     for (int i = 0; i < 2; i++)
         r.h[i] = _mm256_i32gather_epi32((const int *)(const void *)table, r.h[i], 4);
     return r.u;
@@ -110,7 +128,10 @@ IE_MATH ie_vu ie_gather(const int8_t *table, ie_vu index)
 
 IE_MATH ie_vu ie_negated(ie_vu v, const uint8_t *plane)
 {
-    union { ie_vu u; uint8_t b[64]; } r = {.u = v};
+    union {
+        ie_vu u;
+        uint8_t b[64];
+    } r = {.u = v};
     IE_VECTORIZE
     for (int i = 0; i < 64; i++)
         r.b[i] = (uint8_t)(plane[i / 8] >> i % 8 & 1 ? -r.b[i] : r.b[i]);
@@ -118,7 +139,10 @@ IE_MATH ie_vu ie_negated(ie_vu v, const uint8_t *plane)
 }
 IE_MATH ie_vu ie_gather(const int8_t *table, ie_vu index)
 {
-    union { ie_vu u; uint32_t w[16]; } r = {.u = index};
+    union {
+        ie_vu u;
+        uint32_t w[16];
+    } r = {.u = index};
     for (int i = 0; i < 16; i++)
         memcpy(&r.w[i], table + 4 * r.w[i], 4);
     return r.u;
@@ -139,14 +163,17 @@ IE_MATH __m512i ie_codes256(const uint16_t *codes, __m512i index, __mmask32 k6, 
 {
     __m512i part[4];
     for (int i = 0; i < 4; i++)
-        part[i] = _mm512_permutex2var_epi16(_mm512_loadu_si512(codes + 64 * i), index, _mm512_loadu_si512(codes + 64 * i + 32));
-    return _mm512_mask_blend_epi16(k7, _mm512_mask_blend_epi16(k6, part[0], part[1]), _mm512_mask_blend_epi16(k6, part[2], part[3]));
+        part[i] = _mm512_permutex2var_epi16(_mm512_loadu_si512(codes + 64 * i), index,
+                                            _mm512_loadu_si512(codes + 64 * i + 32));
+    return _mm512_mask_blend_epi16(k7, _mm512_mask_blend_epi16(k6, part[0], part[1]),
+                                   _mm512_mask_blend_epi16(k6, part[2], part[3]));
 }
 /* Codes of both indices of each lane. */
 IE_MATH __m512i ie_codes512(ie_indices i, ie_grid g)
 {
     const __m512i index = (__m512i)i.low;
-    const __mmask32 k6 = _mm512_test_epi16_mask(index, _mm512_set1_epi16(64)), k7 = _mm512_test_epi16_mask(index, _mm512_set1_epi16(128));
+    const __mmask32 k6 = _mm512_test_epi16_mask(index, _mm512_set1_epi16(64)),
+                    k7 = _mm512_test_epi16_mask(index, _mm512_set1_epi16(128));
     __m512i c = ie_codes256(g.codes, index, k6, k7);
     if (g.rows > 256)
         c = _mm512_mask_blend_epi16(i.bit8, c, ie_codes256(g.codes + 256, index, k6, k7));
@@ -166,14 +193,16 @@ IE_MATH __m512i ie_code_bytes(__m512i codes, int high)
 
 IE_MATH void ie_grid_words(ie_vu *out, ie_indices i, ie_grid g)
 {
-    static const uint8_t values[16] = {132, 140, 148, 156, 164, 172, 180, 190}, odd[16] = {129, 131, 133, 135, 137, 139, 141, 143};
+    static const uint8_t values[16] = {132, 140, 148, 156, 164, 172, 180, 190},
+                         odd[16] = {129, 131, 133, 135, 137, 139, 141, 143};
     const __m512i codes = ie_codes512(i, g);
     for (int j = 0; j < 2; j++) /* nibbles are below 8, so that the bytes' top bits are clear */
         out[j] = ie_lookup((ie_vu)ie_code_bytes(codes, j), g.rows > 256 ? odd : values);
 }
 IE_MATH void ie_grid_pairs(ie_vu *out, ie_indices i, ie_grid g)
 {
-    static const uint8_t first[16] = {136, 153, 171, 136, 153, 171, 136, 153, 171}, then[16] = {136, 136, 136, 153, 153, 153, 171, 171, 171};
+    static const uint8_t first[16] = {136, 153, 171, 136, 153, 171, 136, 153, 171},
+                         then[16] = {136, 136, 136, 153, 153, 153, 171, 171, 171};
     const __m512i codes = ie_codes512(i, g);
     for (int j = 0; j < 2; j++) {
         const ie_vu nibbles = IE_NIBBLES_LOW((ie_vu)ie_code_bytes(codes, j));

@@ -18,16 +18,21 @@
 
 /* Where run b stands inside a Q8 row. The rows of a group differ in their base alone, so that a row costs one
  * register. */
-typedef struct { int64_t q, d, dsum, sums; } q8_place;
+typedef struct {
+    int64_t q, d, dsum, sums;
+} q8_place;
 
 IE_MATH q8_place place_of(int64_t k, int64_t b)
 {
-    return (q8_place){b * IE_BLOCK, ie_q8_scale_offset(k) + 4 * b, ie_q8_dsum_offset(k) + 4 * b, ie_q8_sums_offset(k) + 8 * b};
+    return (q8_place){b * IE_BLOCK, ie_q8_scale_offset(k) + 4 * b, ie_q8_dsum_offset(k) + 4 * b,
+                      ie_q8_sums_offset(k) + 8 * b};
 }
 IE_MATH float float_at(const uint8_t *p) { return *(const float *)(const void *)p; }
 IE_MATH int32_t int_at(const uint8_t *p) { return *(const int32_t *)(const void *)p; }
 
-typedef struct { int subs, has_min, halves, bias; } kind; /* compile-time constants where they are used */
+typedef struct {
+    int subs, has_min, halves, bias;
+} kind; /* compile-time constants where they are used */
 
 #if !defined(__aarch64__)
 
@@ -99,7 +104,8 @@ IE_MATH void add_run_4(ie_vf *sum, const ie_run32 *r, const uint8_t *const *x, q
                                                 : ie_dot_small(dot[i], r->w[4 * h + j], q[i][j]);
 #pragma clang loop unroll(full)
         for (int i = 0; i < n && (h || k.halves); i++)
-            sum[i] = ie_fma16(__builtin_convertvector(dot[i], ie_vf), (k.halves && h ? r->d1 : r->d) * float_at(x[i] + at.d), sum[i]);
+            sum[i] = ie_fma16(__builtin_convertvector(dot[i], ie_vf),
+                              (k.halves && h ? r->d1 : r->d) * float_at(x[i] + at.d), sum[i]);
     }
 #pragma clang loop unroll(full)
     for (int i = 0; i < n && k.has_min; i++) {
@@ -150,7 +156,8 @@ IE_MATH void fetch_part(const uint8_t *w, int64_t tile, int s, int parts)
 }
 
 /* `n` rows from row r0 against group g. */
-IE_MATH void quant_rows(const ie_product *a, int64_t g, int64_t r0, int n, void (*open)(ie_tile_state *, const uint8_t *),
+IE_MATH void quant_rows(const ie_product *a, int64_t g, int64_t r0, int n,
+                        void (*open)(ie_tile_state *, const uint8_t *),
                         void (*load)(ie_run32 *, const ie_tile_state *, int), kind kd, ie_vf *acc)
 {
     const int64_t k = a->x.cols, blocks = a->blocks, tile = a->tile;
@@ -190,7 +197,8 @@ IE_MATH void quant_rows(const ie_product *a, int64_t g, int64_t r0, int n, void 
 #define PANEL_ROWS 256  /* rows whose accumulators are kept at a time */
 
 /* Runs [b0, b0 + n) of a row group, unpacked. */
-IE_MATH void unpack_runs(const ie_product *a, int64_t g, int64_t b0, int64_t n, void (*open)(ie_tile_state *, const uint8_t *),
+IE_MATH void unpack_runs(const ie_product *a, int64_t g, int64_t b0, int64_t n,
+                         void (*open)(ie_tile_state *, const uint8_t *),
                          void (*load)(ie_run32 *, const ie_tile_state *, int), kind kd, ie_run32 *out)
 {
     for (int64_t b = b0; b < b0 + n; b += kd.subs) {
@@ -202,7 +210,8 @@ IE_MATH void unpack_runs(const ie_product *a, int64_t g, int64_t b0, int64_t n, 
 }
 
 /* Eight rows through n unpacked runs from run b0 on. */
-IE_MATH void panel_rows(const uint8_t *const *x, const ie_run32 *r, int64_t k, int64_t b0, int64_t n, kind kd, ie_vf *acc)
+IE_MATH void panel_rows(const uint8_t *const *x, const ie_run32 *r, int64_t k, int64_t b0, int64_t n, kind kd,
+                        ie_vf *acc)
 {
     ie_vf sum[8];
     for (int i = 0; i < 8; i++)
@@ -215,8 +224,8 @@ IE_MATH void panel_rows(const uint8_t *const *x, const ie_run32 *r, int64_t k, i
 
 /* Groups [g0, g0 + groups) times rows [r0, r0 + rows): acc[group][row]. */
 IE_MATH void quant_panel(const ie_product *a, int64_t g0, int64_t groups, int64_t r0, int64_t rows,
-                         void (*open)(ie_tile_state *, const uint8_t *), void (*load)(ie_run32 *, const ie_tile_state *, int), kind kd,
-                         ie_vf (*acc)[PANEL_ROWS])
+                         void (*open)(ie_tile_state *, const uint8_t *),
+                         void (*load)(ie_run32 *, const ie_tile_state *, int), kind kd, ie_vf (*acc)[PANEL_ROWS])
 {
     _Alignas(64) ie_run32 panel[PANEL_GROUPS][PANEL_RUNS];
     const int64_t runs = a->blocks * kd.subs, k = a->x.cols;
@@ -238,7 +247,8 @@ IE_MATH void quant_panel(const ie_product *a, int64_t g0, int64_t groups, int64_
 }
 
 typedef void (*rows_fn)(const ie_product *a, int64_t g, int64_t r0, int n, ie_vf *acc);
-typedef void (*panel_fn)(const ie_product *a, int64_t g0, int64_t groups, int64_t r0, int64_t rows, ie_vf (*acc)[PANEL_ROWS]);
+typedef void (*panel_fn)(const ie_product *a, int64_t g0, int64_t groups, int64_t r0, int64_t rows,
+                         ie_vf (*acc)[PANEL_ROWS]);
 
 /* For each layout of IE_FOR_EACH_QUANT: rows_X, few rows; panel_X, many. */
 #define IE_QUANT(NAME, name, runs, has_min, halves, bias, lookup) \
@@ -247,9 +257,11 @@ typedef void (*panel_fn)(const ie_product *a, int64_t g0, int64_t groups, int64_
         quant_rows(a, g, r0, n, ie_open_##name, ie_load_##name, (kind){runs, has_min, halves, bias}, acc); \
     } \
     IE_ROWS(name) \
-    static void panel_##name(const ie_product *a, int64_t g0, int64_t groups, int64_t r0, int64_t rows, ie_vf (*acc)[PANEL_ROWS]) \
+    static void panel_##name(const ie_product *a, int64_t g0, int64_t groups, int64_t r0, int64_t rows, \
+                             ie_vf (*acc)[PANEL_ROWS]) \
     { \
-        quant_panel(a, g0, groups, r0, rows, ie_open_##name, ie_load_##name, (kind){runs, has_min, halves, bias}, acc); \
+        quant_panel(a, g0, groups, r0, rows, ie_open_##name, ie_load_##name, (kind){runs, has_min, halves, bias}, \
+                    acc); \
     }
 /* Codes of 32 values that need no look-up cost less to unpack than to load again. */
 #define IE_HAS_PANEL(runs, lookup) ((runs) > 1 || (lookup))
@@ -344,11 +356,7 @@ static void finish(const ie_args_matmul *a, int64_t g, int64_t r0, int n, const 
 
 #define ROWS_ENTRY(NAME, name, ...) [IE_L_##NAME##X16] = rows_##name,
 static const rows_fn table[IE_L_COUNT] = {
-    [IE_L_F32X16] = rows_f32,
-    [IE_L_F16X16] = rows_f16,
-    [IE_L_BF16X16] = rows_bf16,
-    IE_FOR_EACH_QUANT(ROWS_ENTRY)
-};
+    [IE_L_F32X16] = rows_f32, [IE_L_F16X16] = rows_f16, [IE_L_BF16X16] = rows_bf16, IE_FOR_EACH_QUANT(ROWS_ENTRY)};
 
 void IE_NAME(ie_group_product)(const ie_product *p, int64_t g, int64_t r0, int n, float *out)
 {

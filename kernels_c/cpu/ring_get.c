@@ -5,7 +5,8 @@ IE_KERNEL(ring_get)
 {
     IE_ARGS(ring_get);
     for (int64_t r = begin; r < end; r++) {
-        const int64_t at = r + ie_step_row(cmd), pos = ie_step_ints(step, step->pos)[at], seq = ie_step_ints(step, step->seq)[at];
+        const int64_t at = r + ie_step_row(cmd), pos = ie_step_ints(step, step->pos)[at],
+                      seq = ie_step_ints(step, step->seq)[at];
         const float *ring = (const float *)(uintptr_t)a->ring + seq * a->size * a->y.cols;
         float *y = ie_row_f(a->y, r);
         if (pos == 0)

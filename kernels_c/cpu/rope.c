@@ -28,7 +28,8 @@ IE_KERNEL(rope)
     const int64_t chunk = ie_cache_stride(a->k_cache);
     _Float16 *kc = (_Float16 *)(uintptr_t)a->k_cache.p, *vc = (_Float16 *)(uintptr_t)a->v_cache.p;
     for (int64_t r = begin; r < end; r++) {
-        const int64_t at = r + ie_step_row(cmd), pos = ie_step_ints(step, step->pos)[at], seq = ie_step_ints(step, step->seq)[at];
+        const int64_t at = r + ie_step_row(cmd), pos = ie_step_ints(step, step->pos)[at],
+                      seq = ie_step_ints(step, step->seq)[at];
         const int64_t block = ie_step_ints(step, step->tables)[seq * step->max_blocks + ie_kv_block_of(pos)];
         const int64_t slot = ie_kv_slot_of(pos);
         const float *table = n_rot ? (const float *)(uintptr_t)a->rope + pos * n_rot : NULL;

@@ -103,7 +103,11 @@ IE_MATH ie_vi ie_dot_start(int32_t minus_sum) { return ie_start(minus_sum, 128);
 
 #elif defined(__AVX2__)
 
-typedef union { ie_vu u; ie_vi s; __m256i h[2]; } ie_pair;
+typedef union {
+    ie_vu u;
+    ie_vi s;
+    __m256i h[2];
+} ie_pair;
 
 #if defined(__AVXVNNI__)
 
@@ -140,13 +144,22 @@ IE_MATH ie_vi ie_dot_biased(ie_vi acc, ie_vu w, uint32_t a)
     }
     return r.s;
 }
-IE_MATH ie_vi ie_dot_start(int32_t minus_sum) { (void)minus_sum; return (ie_vi)(0); }
+IE_MATH ie_vi ie_dot_start(int32_t minus_sum)
+{
+    (void)minus_sum;
+    return (ie_vi)(0);
+}
 
 #endif
 
 #elif defined(__aarch64__)
 
-typedef union { ie_vu u; ie_vi s; int8x16_t b[4]; int32x4_t q[4]; } ie_quad;
+typedef union {
+    ie_vu u;
+    ie_vi s;
+    int8x16_t b[4];
+    int32x4_t q[4];
+} ie_quad;
 
 /* Products of signed bytes, four a lane. Without the dot product a lane's are added in 16 bits first, which two
  * products of −128 … 127 and −127 … 127 fit (Q8 codes keep clear of -128). */
@@ -183,7 +196,11 @@ IE_MATH ie_vi ie_dot_start(int32_t minus_sum) { return ie_start(minus_sum, 128);
 #else
 
 IE_MATH ie_vi ie_dot_biased(ie_vi acc, ie_vu w, uint32_t a) { return ie_dot_small(acc, IE_BIAS_CODES(w), a); }
-IE_MATH ie_vi ie_dot_start(int32_t minus_sum) { (void)minus_sum; return (ie_vi)(0); }
+IE_MATH ie_vi ie_dot_start(int32_t minus_sum)
+{
+    (void)minus_sum;
+    return (ie_vi)(0);
+}
 
 #endif
 

@@ -5,12 +5,18 @@
 
 #include <string.h>
 
-typedef struct { const uint64_t *data; int64_t words; int threads; _Atomic uint64_t sum; } reading;
+typedef struct {
+    const uint64_t *data;
+    int64_t words;
+    int threads;
+    _Atomic uint64_t sum;
+} reading;
 
 static void read_thread(void *arg, int thread)
 {
     reading *r = arg;
-    const int64_t lo = ie_split(r->words / 32, r->threads, thread) * 32, hi = ie_split(r->words / 32, r->threads, thread + 1) * 32;
+    const int64_t lo = ie_split(r->words / 32, r->threads, thread) * 32,
+                  hi = ie_split(r->words / 32, r->threads, thread + 1) * 32;
     uint64_t s[32] = {0}; /* independent chains: the loop must wait for memory only */
     for (int64_t i = lo; i < hi; i += 32) {
         IE_VECTORIZE

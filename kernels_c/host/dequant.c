@@ -20,7 +20,7 @@ int ie_dequant(int32_t format, const uint8_t *src, float *dst, int64_t n)
     if (n < 0 || n % ie_formats[format].block != 0)
         return -1;
     switch (format) {
-    IE_FOR_EACH_FORMAT(DEQUANT_CASE)
+        IE_FOR_EACH_FORMAT(DEQUANT_CASE)
     default: return -1;
     }
 }

@@ -42,14 +42,29 @@ typedef struct {
     int32_t rows, outs, seqs, n_vocab, n_ctx, n_blocks;
     int32_t slots; /* of recurrent state; 0: none */
 } ie_limits;
-enum { IE_STEP_ROWS = 1, IE_STEP_OUTS, IE_STEP_SEQUENCE, IE_STEP_POSITION, IE_STEP_TOKEN, IE_STEP_SEGMENT, IE_STEP_STATE,
-       IE_STEP_BLOCK, IE_STEP_OUT_ROW };
+enum {
+    IE_STEP_ROWS = 1,
+    IE_STEP_OUTS,
+    IE_STEP_SEQUENCE,
+    IE_STEP_POSITION,
+    IE_STEP_TOKEN,
+    IE_STEP_SEGMENT,
+    IE_STEP_STATE,
+    IE_STEP_BLOCK,
+    IE_STEP_OUT_ROW
+};
 /* 0, or the rule that is broken and where: a row, a segment, an output, or the count itself. */
 int ie_step_check(uint64_t step, const ie_limits *limits, int64_t *at);
 
 /* ---- programs: addresses of `n_cmds` commands (256 bytes each) and of n_stages + 1 int32 stage starts. Steps are
  * checked against the limits at that address, if it is not 0; one that is refused runs no command. ---- */
-typedef struct { uint64_t cmds; uint64_t stage_start; int32_t n_cmds; int32_t n_stages; uint64_t limits; } ie_program;
+typedef struct {
+    uint64_t cmds;
+    uint64_t stage_start;
+    int32_t n_cmds;
+    int32_t n_stages;
+    uint64_t limits;
+} ie_program;
 int ie_run(ie_pool *pool, const ie_program *program, uint64_t step);
 /* The same, with a clock: nanoseconds at the start and when each stage was done with, n_stages + 1 values. */
 int ie_run_timed(ie_pool *pool, const ie_program *program, uint64_t step, int64_t *clock);
@@ -78,8 +93,8 @@ int64_t ie_core_kv_chunk_elems(int64_t heads, int64_t dim);
 int64_t ie_core_attn_parts_bytes(int64_t heads, int64_t dim, int64_t segments);
 int64_t ie_core_k_index(int64_t chunk, int64_t block, int64_t dim, int64_t head, int64_t d, int64_t slot);
 int64_t ie_core_v_index(int64_t chunk, int64_t block, int64_t dim, int64_t head, int64_t slot, int64_t d);
-int64_t ie_core_plan_check(int64_t n, const int64_t *offset, const int64_t *size, const int64_t *first, const int64_t *last,
-                           int64_t arena);
+int64_t ie_core_plan_check(int64_t n, const int64_t *offset, const int64_t *size, const int64_t *first,
+                           const int64_t *last, int64_t arena);
 int64_t ie_core_stage_check(int64_t n_cmds, const int64_t *stage, int64_t n, const int64_t *cmd, const int64_t *space,
                             const int64_t *lo, const int64_t *hi, const int64_t *write);
 /* Work of a command in the step at that address; 0 where the step leaves it out. Nothing that they point to is read but

@@ -93,10 +93,7 @@ void *ie_watch_pages(uint64_t start, int64_t bytes, const char *line)
     return add((uintptr_t)start, (uintptr_t)start + (uintptr_t)bytes, line);
 }
 
-void *ie_watch_unfinished(const char *path)
-{
-    return add(1, 1, path);
-}
+void *ie_watch_unfinished(const char *path) { return add(1, 1, path); }
 
 void ie_unwatch(void *entry)
 {

@@ -25,7 +25,11 @@
 #define OPEN (UINT64_C(1) << 31)
 #define INSIDE (OPEN - 1)
 
-typedef struct { ie_pool *pool; pthread_t handle; int index; } worker;
+typedef struct {
+    ie_pool *pool;
+    pthread_t handle;
+    int index;
+} worker;
 
 struct ie_pool {
     ie_event start;  /* number of the newest task */

@@ -7,7 +7,10 @@
 #include "host.h"
 
 /* A number that threads wait to see change: they spin briefly, then sleep. */
-typedef struct { _Alignas(64) _Atomic uint32_t value; _Atomic uint32_t sleepers; } ie_event;
+typedef struct {
+    _Alignas(64) _Atomic uint32_t value;
+    _Atomic uint32_t sleepers;
+} ie_event;
 uint32_t ie_event_wait(ie_event *e, uint32_t seen);      /* until value != seen; returns it */
 void ie_event_set(ie_event *e, uint32_t value);          /* set, and wake those who sleep */
 

@@ -115,7 +115,9 @@ static void pack_field(const ie_field *f, const uint8_t *block, uint8_t *tile, i
         if (f->unit == 4) {
             uint32_t w;
             memcpy(&w, from, 4);
-            w = f->transform == IE_FIELD_BIAS ? IE_BIAS_CODES(w) : f->transform == IE_FIELD_SPREAD ? ie_spread_bits(w) : w;
+            w = f->transform == IE_FIELD_BIAS     ? IE_BIAS_CODES(w)
+                : f->transform == IE_FIELD_SPREAD ? ie_spread_bits(w)
+                                                  : w;
             memcpy(to, &w, 4);
         } else if (f->unit == 2) {
             memcpy(to, from, 2);
@@ -133,13 +135,24 @@ static int half_fields(int format, int at[2])
     at[0] = 0;
     at[1] = 2;
     switch (format) {
-    case IE_FMT_Q4_1: case IE_FMT_Q5_1: case IE_FMT_Q4_K: case IE_FMT_Q5_K: return 2;
-    case IE_FMT_Q2_K: at[0] = 80; at[1] = 82; return 2;
+    case IE_FMT_Q4_1:
+    case IE_FMT_Q5_1:
+    case IE_FMT_Q4_K:
+    case IE_FMT_Q5_K: return 2;
+    case IE_FMT_Q2_K:
+        at[0] = 80;
+        at[1] = 82;
+        return 2;
     case IE_FMT_Q3_K: at[0] = 108; return 1;
     case IE_FMT_Q6_K: at[0] = 208; return 1;
     case IE_FMT_TQ1_0: at[0] = 52; return 1;
     case IE_FMT_TQ2_0: at[0] = 64; return 1;
-    case IE_FMT_F32: case IE_FMT_F64: case IE_FMT_F16: case IE_FMT_BF16: case IE_FMT_NVFP4: case IE_FMT_MXFP4:
+    case IE_FMT_F32:
+    case IE_FMT_F64:
+    case IE_FMT_F16:
+    case IE_FMT_BF16:
+    case IE_FMT_NVFP4:
+    case IE_FMT_MXFP4:
     case IE_FMT_IQ1_M: return 0;
     default: return 1;
     }
@@ -210,7 +223,8 @@ static void repack_thread(void *arg, int thread)
                     pack_field(f, l->arranged ? arranged : block, j->dst + ie_tile_offset(g, b, blocks, tile), lane);
             }
         /* now, while caches hold the rows */
-        bad |= bad_others(l->format, j->src + ie_row_of(g, 0) * blocks * size, ie_min(IE_LANES, j->rows - ie_row_of(g, 0)) * blocks);
+        bad |= bad_others(l->format, j->src + ie_row_of(g, 0) * blocks * size,
+                          ie_min(IE_LANES, j->rows - ie_row_of(g, 0)) * blocks);
     }
     if (bad)
         atomic_store(&j->bad, 1);

@@ -12,7 +12,8 @@ static int rows_refused(const ie_step *s, const ie_limits *limits, int64_t *at)
         *at = r;
         if (outside(ie_step_ints(s, s->seq)[r], limits->seqs))
             return IE_STEP_SEQUENCE;
-        if (outside(ie_step_ints(s, s->pos)[r], limits->n_ctx) || ie_kv_block_of(ie_step_ints(s, s->pos)[r]) >= s->max_blocks)
+        if (outside(ie_step_ints(s, s->pos)[r], limits->n_ctx) ||
+            ie_kv_block_of(ie_step_ints(s, s->pos)[r]) >= s->max_blocks)
             return IE_STEP_POSITION;
         if (outside(ie_step_ints(s, s->token)[r], limits->n_vocab))
             return IE_STEP_TOKEN;
@@ -29,7 +30,8 @@ static int segments_refused(const ie_step *s, const ie_limits *limits, int64_t *
         *at = i;
         if (seg[0] != row || seg[1] < 1 || seg[1] > s->n_rows - row)
             return IE_STEP_SEGMENT;
-        if (limits->slots && (seg[2] < -1 || seg[2] >= limits->slots || seg[3] < 0 || seg[3] > ie_min(seg[1], limits->slots)))
+        if (limits->slots &&
+            (seg[2] < -1 || seg[2] >= limits->slots || seg[3] < 0 || seg[3] > ie_min(seg[1], limits->slots)))
             return IE_STEP_STATE;
         const int32_t seq = ie_step_ints(s, s->seq)[row];
         int64_t last = 0;
@@ -66,7 +68,8 @@ int ie_step_check(uint64_t step, const ie_limits *limits, int64_t *at)
         return refused;
     for (int64_t o = 0; o < s->n_outs; o++) {
         *at = o;
-        if (outside(ie_step_ints(s, s->out_row)[o], s->n_rows) || (o > 0 && ie_step_ints(s, s->out_row)[o] <= ie_step_ints(s, s->out_row)[o - 1]))
+        if (outside(ie_step_ints(s, s->out_row)[o], s->n_rows) ||
+            (o > 0 && ie_step_ints(s, s->out_row)[o] <= ie_step_ints(s, s->out_row)[o - 1]))
             return IE_STEP_OUT_ROW;
     }
     return 0;

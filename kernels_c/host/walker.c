@@ -19,7 +19,11 @@ static const ie_kernel *const kernels_of[IE_ISA_COUNT] = {IE_EACH_ISA(ENTRY)};
 /* A stage as the threads share it: this line, and one for each thread with how many tiles of its range are taken. total
  * and skip are fixed by whoever finished the stage before, so that a kernel that writes step inputs cannot change them
  * under a thread at work. */
-typedef struct { _Alignas(64) _Atomic int64_t count; int64_t total; int skip; } stage_line;
+typedef struct {
+    _Alignas(64) _Atomic int64_t count;
+    int64_t total;
+    int skip;
+} stage_line;
 
 #define MAX_LOCAL_LINES 192
 #define LOOK_AHEAD_STAGES 4

@@ -36,7 +36,12 @@ IE_FN const int32_t *ie_step_ints(const ie_step *s, uint64_t at)
 
 /* A segment: rows [first, first + count) of one sequence; state slot to start from (-1: zero state); how many of its
  * last rows leave a state behind, in the slots after it (ie_state_slot). */
-typedef struct { int32_t first, count, slot, keep; } ie_segment;
-IE_FN const ie_segment *ie_segments(const ie_step *s) { return (const ie_segment *)(const void *)ie_step_ints(s, s->seg); }
+typedef struct {
+    int32_t first, count, slot, keep;
+} ie_segment;
+IE_FN const ie_segment *ie_segments(const ie_step *s)
+{
+    return (const ie_segment *)(const void *)ie_step_ints(s, s->seg);
+}
 
 #endif

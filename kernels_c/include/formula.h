@@ -11,8 +11,22 @@
 
 #define IE_MATH static inline __attribute__((always_inline))
 
-IE_MATH uint32_t ie_bits(float x) { union { float f; uint32_t u; } v = {x}; return v.u; }
-IE_MATH float ie_from_bits(uint32_t u) { union { uint32_t u; float f; } v = {u}; return v.f; }
+IE_MATH uint32_t ie_bits(float x)
+{
+    union {
+        float f;
+        uint32_t u;
+    } v = {x};
+    return v.u;
+}
+IE_MATH float ie_from_bits(uint32_t u)
+{
+    union {
+        uint32_t u;
+        float f;
+    } v = {u};
+    return v.f;
+}
 
 /* Correctly rounded a * b + c where the target has no instruction for it: the product is exact in
  * double; the sum is rounded to odd there, after which rounding to float rounds once (Boldo, Melquiond,
@@ -21,7 +35,10 @@ IE_MATH float ie_fma_soft(float a, float b, float c)
 {
     double p = (double)a * (double)b, d = (double)c, s = p + d;
     double t = s - p, e = (p - (s - t)) + (d - t);
-    union { double f; int64_t i; } v = {s};
+    union {
+        double f;
+        int64_t i;
+    } v = {s};
     int inexact = (e > 0) | (e < 0);
     int64_t step = ((e > 0) == (s > 0)) ? 1 : -1;
     v.i += (inexact & ((v.i & 1) == 0)) ? step : 0;

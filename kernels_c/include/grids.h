@@ -20,10 +20,17 @@
 #include "iq_grids.h"
 
 /* A grid: its words (one a row for IQ3, two for IQ2), its codes and its rows; constants where they are used. */
-typedef struct { const int8_t *words; const uint16_t *codes; int rows; } ie_grid;
+typedef struct {
+    const int8_t *words;
+    const uint16_t *codes;
+    int rows;
+} ie_grid;
 /* Two indices a lane: bits 0 … 7 in the low bytes of the half-words of `low` (what stands above does not count), bits 8
  * and 9 in planes of two bits a lane. */
-typedef struct { ie_vu low; uint32_t bit8, bit9; } ie_indices;
+typedef struct {
+    ie_vu low;
+    uint32_t bit8, bit9;
+} ie_indices;
 
 /* Words of codes + 128: out[0], out[1] for the indices in the low and high half-words. */
 IE_MATH void ie_grid_words(ie_vu *out, ie_indices i, ie_grid g);
@@ -138,7 +145,8 @@ IE_MATH void ie_load_iq2_xs(ie_run32 *r, const ie_tile_state *t, int s)
     r->d = ie_odd_scale(t->d, ie_sign_scale(t, s));
     r->d1 = ie_odd_scale(t->d, (t->mn[1] >> (4u * (uint32_t)s)) & 15u);
     for (int i = 0; i < 2; i++)
-        ie_grid_pairs(r->w + 4 * i, (ie_indices){q >> (8u * (uint32_t)i), ie_plane32(h + 4 * i), 0}, IE_GRID(iq2_xs, 512));
+        ie_grid_pairs(r->w + 4 * i, (ie_indices){q >> (8u * (uint32_t)i), ie_plane32(h + 4 * i), 0},
+                      IE_GRID(iq2_xs, 512));
     ie_signed_words_of(r, t->p + IE_L_IQ2_XSX16_G, t, s);
 }
 
@@ -155,7 +163,8 @@ IE_MATH void ie_load_iq2_s(ie_run32 *r, const ie_tile_state *t, int s)
     r->d = ie_odd_scale(t->d, scales & 15u);
     r->d1 = ie_odd_scale(t->d, (scales >> 4) & 15u);
     for (int i = 0; i < 2; i++)
-        ie_grid_pairs(r->w + 4 * i, (ie_indices){q >> (8u * (uint32_t)i), ie_plane32(h + 8 * i), ie_plane32(h + 8 * i + 4)},
+        ie_grid_pairs(r->w + 4 * i,
+                      (ie_indices){q >> (8u * (uint32_t)i), ie_plane32(h + 8 * i), ie_plane32(h + 8 * i + 4)},
                       IE_GRID(iq2_s, 1024));
     ie_signed_words(r, signs, s);
 }
@@ -188,7 +197,8 @@ IE_MATH void ie_load_iq3_s(ie_run32 *r, const ie_tile_state *t, int s)
     r->d = ie_odd_scale(t->d, (t->sc[0] >> (4u * (uint32_t)s)) & 15u);
     for (int i = 0; i < 4; i++) {
         const ie_vu q = ie_field_word(t->p + IE_L_IQ3_SX16_Q, 2 * s + (i >> 1));
-        ie_grid_words(r->w + 2 * i, (ie_indices){q >> (8u * (uint32_t)(i & 1)), ie_plane32(h + 4 * i), 0}, IE_GRID(iq3_s, 512));
+        ie_grid_words(r->w + 2 * i, (ie_indices){q >> (8u * (uint32_t)(i & 1)), ie_plane32(h + 4 * i), 0},
+                      IE_GRID(iq3_s, 512));
     }
     ie_signed_words(r, signs, s);
 }

@@ -25,11 +25,21 @@
 #include "formats.h"
 #include "formula.h"
 
-typedef struct { ie_vu w[8]; ie_vf d, d1, m, m1; } ie_run32;
+typedef struct {
+    ie_vu w[8];
+    ie_vf d, d1, m, m1;
+} ie_run32;
 /* Scales of a tile of 256 values: bytes of sub-scales and sub-minima, four a word, and the two super-scales. */
-typedef struct { ie_vu sc[4], mn[4]; ie_vf d, m; const uint8_t *p; } ie_tile_state;
+typedef struct {
+    ie_vu sc[4], mn[4];
+    ie_vf d, m;
+    const uint8_t *p;
+} ie_tile_state;
 
-IE_MATH ie_vu ie_field_word(const uint8_t *field, int element) { return ie_load_w(field + ie_field_offset(element, 0, 4)); }
+IE_MATH ie_vu ie_field_word(const uint8_t *field, int element)
+{
+    return ie_load_w(field + ie_field_offset(element, 0, 4));
+}
 
 /* Byte k of words, as a number in each lane. */
 IE_MATH ie_vi ie_byte_of(const ie_vu *words, int k) { return (ie_vi)IE_BYTE(words[k >> 2], (uint32_t)(k & 3)); }
@@ -115,13 +125,19 @@ IE_MATH void ie_nibbles_k45(ie_run32 *r, const uint8_t *q, int s)
     for (int i = 0; i < 8; i++)
         r->w[i] = IE_NIBBLES_LOW(ie_field_word(q, 8 * (s >> 1) + i) >> (4u * (uint32_t)(s & 1)));
 }
-IE_MATH void ie_open_q4_k(ie_tile_state *t, const uint8_t *p) { ie_open_k45(t, p, IE_L_Q4_KX16_D, IE_L_Q4_KX16_M, IE_L_Q4_KX16_S); }
+IE_MATH void ie_open_q4_k(ie_tile_state *t, const uint8_t *p)
+{
+    ie_open_k45(t, p, IE_L_Q4_KX16_D, IE_L_Q4_KX16_M, IE_L_Q4_KX16_S);
+}
 IE_MATH void ie_load_q4_k(ie_run32 *r, const ie_tile_state *t, int s)
 {
     ie_scales_k45(r, t, s);
     ie_nibbles_k45(r, t->p + IE_L_Q4_KX16_Q, s);
 }
-IE_MATH void ie_open_q5_k(ie_tile_state *t, const uint8_t *p) { ie_open_k45(t, p, IE_L_Q5_KX16_D, IE_L_Q5_KX16_M, IE_L_Q5_KX16_S); }
+IE_MATH void ie_open_q5_k(ie_tile_state *t, const uint8_t *p)
+{
+    ie_open_k45(t, p, IE_L_Q5_KX16_D, IE_L_Q5_KX16_M, IE_L_Q5_KX16_S);
+}
 IE_MATH void ie_load_q5_k(ie_run32 *r, const ie_tile_state *t, int s)
 {
     ie_scales_k45(r, t, s);
@@ -142,7 +158,8 @@ IE_MATH void ie_load_q6_k(ie_run32 *r, const ie_tile_state *t, int s)
     r->d = t->d * ie_to_float(ie_load_i8(sc + ie_field_offset(2 * s, 0, 1)));
     r->d1 = t->d * ie_to_float(ie_load_i8(sc + ie_field_offset(2 * s + 1, 0, 1)));
     for (int i = 0; i < 8; i++) {
-        const ie_vu low = IE_NIBBLES_LOW(ie_field_word(q, 16 * half + 8 * (quarter & 1) + i) >> (4u * (uint32_t)(quarter >> 1)));
+        const ie_vu low =
+            IE_NIBBLES_LOW(ie_field_word(q, 16 * half + 8 * (quarter & 1) + i) >> (4u * (uint32_t)(quarter >> 1)));
         const ie_vu high = (ie_field_word(h, 8 * half + i) >> (2u * (uint32_t)quarter)) & 0x03030303u;
         r->w[i] = low | (high << 4);
     }
@@ -151,7 +168,8 @@ IE_MATH void ie_load_q6_k(ie_run32 *r, const ie_tile_state *t, int s)
 /* ---- nibbles that index a table of signed values; kept + 128 ---- */
 
 static const uint8_t ie_values_nl[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
-static const uint8_t ie_values_fp4[16] = {128, 129, 130, 131, 132, 134, 136, 140, 128, 127, 126, 125, 124, 122, 120, 116};
+static const uint8_t ie_values_fp4[16] = {128, 129, 130, 131, 132, 134, 136, 140,
+                                          128, 127, 126, 125, 124, 122, 120, 116};
 
 IE_MATH void ie_looked_up(ie_run32 *r, const uint8_t *q, const uint8_t *values)
 {

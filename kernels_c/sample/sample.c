@@ -30,7 +30,10 @@ double ie_uniform(uint64_t seed, uint64_t index, uint64_t stream)
 
 /* ---- logarithm and power, without libm ---- */
 
-typedef union { double f; uint64_t u; } bits64;
+typedef union {
+    double f;
+    uint64_t u;
+} bits64;
 #define LN_2 0x1.62e42fefa39efp-1
 
 /* ln x of a normal x > 0: x = 2^e m with m near 1, ln m = 2 atanh((m - 1) / (m + 1)) by its series. */
@@ -273,8 +276,7 @@ static float temperature_of(candidates *c)
     double mean = 0;
     for (int32_t i = 0; i < n; i++)
         if (c->weight[i] > 0)
-            mean += (double)c->weight[i] *
-                    (double)(c->max - (c->count < 0 ? logit_at(c, i) : logit_of(c->list[i])));
+            mean += (double)c->weight[i] * (double)(c->max - (c->count < 0 ? logit_at(c, i) : logit_of(c->list[i])));
     double even = (logarithm(total) + mean / total) / logarithm((double)n);
     even = even < 0 ? 0 : even > 1 ? 1 : even;
     const double from = low > 0 ? low : 0, to = (double)p->temp + p->dynatemp_range;
@@ -409,8 +411,8 @@ static int64_t next_part(int64_t at, int64_t bytes, int used)
 static int64_t divide(candidates *c, int64_t at, int32_t n_history)
 {
     const int64_t start = at, n = c->n, padded = (int64_t)c->n_blocks * BLOCK;
-#define PART(field, count)                                                                                             \
-    c->field = (void *)(uintptr_t)at;                                                                                  \
+#define PART(field, count) \
+    c->field = (void *)(uintptr_t)at; \
     at = next_part(at, (int64_t)sizeof *c->field * (count), start != 0)
     PART(block, c->n_blocks);
     PART(block_max, c->n_blocks);
@@ -432,7 +434,8 @@ int64_t ie_sample_work_bytes(int32_t n, int32_t n_history)
 }
 
 /* The chain and the draw, from every token on. */
-static int32_t choose(candidates *c, const int32_t *history, int32_t n_history, uint64_t seed, uint64_t index, int32_t *token)
+static int32_t choose(candidates *c, const int32_t *history, int32_t n_history, uint64_t seed, uint64_t index,
+                      int32_t *token)
 {
     const ie_sample_params *p = c->params;
     ie_edit_bias(c);
@@ -454,8 +457,8 @@ static int32_t choose(candidates *c, const int32_t *history, int32_t n_history, 
     return IE_SAMPLE_OK;
 }
 
-int32_t ie_sample(const float *logits, int32_t n, const ie_sample_params *p, const int32_t *history,
-                  int32_t n_history, uint64_t seed, uint64_t index, void *work, int64_t work_bytes, int32_t *token)
+int32_t ie_sample(const float *logits, int32_t n, const ie_sample_params *p, const int32_t *history, int32_t n_history,
+                  uint64_t seed, uint64_t index, void *work, int64_t work_bytes, int32_t *token)
 {
     *token = -1;
     if (n < 1 || n > 1 << 30 || n_history < 0 || p->n_steps < 0 || p->n_steps > (int32_t)sizeof p->steps ||

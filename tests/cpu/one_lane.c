@@ -57,7 +57,10 @@ IE_MATH ie_vu ie_load_planes(const uint8_t *p)
 }
 IE_MATH ie_vu ie_planes_nibble(const ie_vu *planes, int s) { return *planes >> 4 * s & 15u; }
 IE_MATH ie_vu ie_negated(ie_vu v, const uint8_t *plane) { return negated_where(v, own_nibble(plane)); }
-IE_MATH ie_vu ie_negated_by(ie_vu v, const ie_vu *planes, int s) { return negated_where(v, ie_planes_nibble(planes, s)); }
+IE_MATH ie_vu ie_negated_by(ie_vu v, const ie_vu *planes, int s)
+{
+    return negated_where(v, ie_planes_nibble(planes, s));
+}
 IE_MATH ie_vu ie_pair_bit(uint32_t plane, int i) { return plane >> (2 * lane + i) & 1u; }
 IE_MATH ie_vu ie_gather(const int8_t *table, ie_vu index)
 {

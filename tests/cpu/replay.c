@@ -19,8 +19,14 @@ static const char *const names[IE_ISA_COUNT] = {"portable", "avx2", "avxvnni", "
 
 enum { PROGRAM, PASSES, REPACK }; /* what a case calls; see recording.py */
 
-typedef struct { int64_t size, skew, changed; const uint8_t *before, *after; uint8_t *at, *want; } region;
-typedef struct { int64_t region, offset, target, target_offset; } address;
+typedef struct {
+    int64_t size, skew, changed;
+    const uint8_t *before, *after;
+    uint8_t *at, *want;
+} region;
+typedef struct {
+    int64_t region, offset, target, target_offset;
+} address;
 typedef struct {
     char name[96];
     int64_t kind, n_regions, n_addresses, args[8];
@@ -99,8 +105,8 @@ static void call(const recorded *c, ie_pool *pool, int isa)
             fail("a program was refused");
     } else if (c->kind == PASSES) { /* logits, largest and temperature, weights, sums */
         const float *limits = (const float *)(const void *)at[1];
-        ie_logit_passes(isa, (const float *)(const void *)at[0], (int32_t)n[0], limits[0], limits[1], (float *)(void *)at[2],
-                        (double *)(void *)at[3]);
+        ie_logit_passes(isa, (const float *)(const void *)at[0], (int32_t)n[0], limits[0], limits[1],
+                        (float *)(void *)at[2], (double *)(void *)at[3]);
     } else { /* file rows, layout */
         if (ie_repack(pool, (int)n[0], at[0], at[1], n[1], n[2]) < 0)
             fail("a matrix was refused");
@@ -161,7 +167,8 @@ static int replay(const uint8_t *data, int64_t size, int isa, int threads)
         take_case(&c, &p, data + size);
         const int64_t found = differs(&c, pool, isa, &where);
         if (found >= 0 && ++different <= 10)
-            printf("%s %d: %s: byte %lld of region %lld differs\n", names[isa], threads, c.name, (long long)where, (long long)found);
+            printf("%s %d: %s: byte %lld of region %lld differs\n", names[isa], threads, c.name, (long long)where,
+                   (long long)found);
     }
     printf("%s %d: %lld cases, %lld differ\n", names[isa], threads, (long long)cases, (long long)different);
     ie_pool_destroy(pool);
