@@ -68,7 +68,7 @@ def encode(logits: np.ndarray) -> np.ndarray:
     step = (top - floor) / np.float32(CODES)
     out = np.zeros((rows, Shape(2, n_vocab, 0).row_codes), "<u2")
     out[:, :4] = np.hstack([step, floor - top - np.log(total).astype(np.float32)]).astype("<f4").view("<u2")
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):  # a step may be zero, or so small that there is no inverse: codes are bounded below
         codes = np.rint((logits - floor) * (np.float32(1.0) / step))
     # A step of zero means that all logits are equal: every code is 0.
     out[:, 4 : 4 + n_vocab] = np.where((logits > floor) & (step > 0), np.minimum(codes, CODES), 0)

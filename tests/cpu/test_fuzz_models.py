@@ -24,6 +24,7 @@ from ie.program.step import StepInputs
 from scripts import fuzz_models
 from tests.fuzz.campaign import Campaign, Result, check_case, genes_reached, places, reduced, run_case
 from tests.fuzz.case import FORMAT_NAMES, GENES, Case, draw, from_json
+from tests.fuzz.checks import vanishing
 
 SLICE = range(25)
 CASES = [draw(seed) for seed in range(3000)]
@@ -175,3 +176,16 @@ def test_findings_are_reduced_and_kept(tmp_path: Path) -> None:
     assert from_json(json.loads((found.folder / "case.json").read_text())) == case
     assert (found.folder / "m-00002-of-00002.gguf").exists() and (found.folder / "reduced" / "m.gguf").exists()
     assert any(f"seed 5, exception AssertionError: {found.folder}" in line for line in campaign.summary())
+
+
+@pytest.mark.parametrize("seed", [500268, 500350, 500684, 501160, 501796, 503183])
+def test_what_a_long_run_found_once(seed: int, tmp_path: Path) -> None:
+    """A note before a refusal, numbers that vanish, an inverse that is none, a note before a difference, scores beyond
+    float32."""
+    assert run_case(draw(seed), tmp_path).outcome in ("accepted", "refused")
+
+
+def test_a_difference_of_numbers_that_vanish() -> None:
+    said = "y: 7 of 2304 differ, first at [0, 86]: -0.0, expected -3e-36; worst at [1, 20], {} where 2e-36 is allowed"
+    assert vanishing(said.format("7.160e-35")) and not vanishing(said.format("7.160e-29"))
+    assert not vanishing("yq codes: 63 of 2304 differ")

@@ -7,6 +7,7 @@ import io
 import math
 import os
 import struct
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -436,3 +437,12 @@ def test_logits_as_far_apart_as_float32_allows() -> None:
     model.table = np.where(model.table > 0, np.float32(3.4e38), np.float32(-3.4e38))
     (*_, found) = ppl.perplexity(model, text(64), ppl.disjoint(64, 32, None, None))
     assert found.value == math.inf
+
+
+def test_rows_whose_steps_have_no_inverse() -> None:
+    """Logits that lie closer together than float32 can invert: codes at both ends, and no warning."""
+    logits = np.array([[0, 1e-38, 5e-39, 0], [3, 3, 3, 3]], np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rows = ppl_file.encode(logits)
+    assert rows[0, 4:8].tolist() == [0, ppl_file.CODES, ppl_file.CODES, 0] and not rows[1, 4:8].any()
