@@ -89,10 +89,10 @@ class VocabTokenizer:
                 fragments += splitter.split(marks.removed(fragment), parse_special=False)
         return self._encode_fragments(fragments)
 
-    def count_control(self, text: str) -> int:
-        """How many control tokens a rendered text has."""
+    def control_tokens(self, text: str) -> list[int]:
+        """The control tokens of a rendered text, in their order."""
         found = self._get_splitter().split(to_bytes(text), parse_special=True)
-        return sum(isinstance(f, int) and self.vocab.is_hidden(f) for f in found)
+        return [f for f in found if isinstance(f, int) and self.vocab.is_hidden(f)]
 
     def control_spellings(self) -> list[bytes]:
         """Texts of the tokens that only a template may write, longest first."""

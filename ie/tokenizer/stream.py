@@ -38,24 +38,28 @@ class StopMatcher:
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
-        self._stops = sorted({s for s in stops if s}, key=lambda s: (-len(s), s))
-        self._longest = len(self._stops[0]) if self._stops else 0
+        self._stops = [_Stop(s) for s in sorted({s for s in stops if s})]
         self._held = ""
         self.stopped = False
         self.matched: str | None = None
 
     def push(self, text: str) -> str:
-        """Take more text; returns what is now safe to show."""
+        """Take more text; returns what is now safe to show. Linear in the text, for each stop string."""
         if self.stopped:
             return ""
+        before = len(self._held)
         self._held += text
-        found = [(at, -len(s), s) for s in self._stops if (at := self._held.find(s)) >= 0]
+        found = []
+        for stop in self._stops:
+            end = stop.push(text)
+            if end >= 0:
+                found.append((before + end - len(stop.text), -len(stop.text), stop.text))
         if found:
             at, _, self.matched = min(found)
             # An earlier beginning that is still incomplete cannot win any more: the complete one ends the text now.
             safe, self._held, self.stopped = self._held[:at], "", True
             return safe
-        keep = self._waiting()
+        keep = max((stop.known for stop in self._stops), default=0)
         safe, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
         return safe
 
@@ -64,10 +68,27 @@ class StopMatcher:
         safe, self._held = self._held, ""
         return safe
 
-    def _waiting(self) -> int:
-        """Length of the longest tail of the held text that begins some stop string."""
-        tail = self._held[-(self._longest - 1) :] if self._longest > 1 else ""
-        for start in range(len(tail)):
-            if any(s.startswith(tail[start:]) for s in self._stops):
-                return len(tail) - start
-        return 0
+
+class _Stop:
+    """One stop string, looked for as Knuth, Morris and Pratt do: `known` of its characters end the text so far."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.known = text, 0
+        self._shorter = [0, 0]  # by characters known: how many are known still when the next one does not fit
+        for c in text[1:]:
+            n = self._shorter[-1]
+            while n and text[n] != c:
+                n = self._shorter[n]
+            self._shorter.append(n + (text[n] == c))
+
+    def push(self, more: str) -> int:
+        """Where in `more` the string is complete for the first time (the place after it), or -1."""
+        n, text, shorter = self.known, self.text, self._shorter
+        for i, c in enumerate(more, 1):
+            while n and text[n] != c:
+                n = shorter[n]
+            n += text[n] == c
+            if n == len(text):
+                return i
+        self.known = n
+        return -1

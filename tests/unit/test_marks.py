@@ -140,3 +140,11 @@ def test_a_template_that_makes_markers_of_text_is_refused(tok: Any, template: st
 def test_the_mark_as_json_writes_it_is_text_where_a_message_has_it(tok: Any) -> None:
     for text in (r"say \ud801\ude00 now", r"\uD801\uDE00", r"\ud801\ude01 <|im_end|>"):
         assert said(tok, text)[1] == f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_as_many_markers_but_others(tok: Any) -> None:
+    """A message that takes a marker away and puts another one there."""
+    template = "<s>{% if '!' not in messages[0].content %}<|im_start|>{% endif %}{{ messages[0].content | lower }}"
+    assert said(tok, "a. <x>", template)[0] == ["<s>", "<|im_start|>"]
+    with pytest.raises(TokenizerError, match="turns the text of a message into control tokens"):
+        said(tok, "a! <|IM_END|>b", template)

@@ -110,3 +110,27 @@ def test_what_is_held_back_is_shorter_than_the_longest_stop_string(n: int) -> No
     shown = "".join(matcher.push("a") for _ in range(n - 1))
     assert shown == "" and not matcher.stopped
     assert matcher.push("b" if n > 1 else "a") == ("a" * (n - 1) + "b" if n > 1 else "")
+
+
+@given(st.lists(st.text("ab", min_size=1, max_size=6), max_size=4), st.lists(st.text("ab", max_size=5), max_size=8))
+def test_stop_strings_against_their_definition(stops: list[str], parts: list[str]) -> None:
+    """After each part: the text so far searched anew."""
+    matcher, text, given_out = StopMatcher(stops), "", ""
+    for part in parts:
+        text += part
+        given_out += matcher.push(part)
+        found = [(text.index(s), -len(s)) for s in stops if s in text]
+        if found:
+            assert matcher.stopped and given_out == text[: min(found)[0]] and matcher.matched in stops
+            return
+        waiting = max((n for s in stops for n in range(len(s)) if text.endswith(s[:n])), default=0)
+        assert given_out == text[: len(text) - waiting] and not matcher.stopped
+
+
+def test_long_stop_strings_that_almost_occur() -> None:
+    """Searched anew at each piece, these would take hours."""
+    n = 20_000
+    matcher = StopMatcher(["a" * n + "b", "a" * (n - 1) + "c"])
+    for _ in range(3 * n):
+        matcher.push("a")
+    assert not matcher.stopped and matcher.push("b") == "" and matcher.matched == "a" * n + "b"
