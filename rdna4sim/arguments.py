@@ -191,16 +191,52 @@ def writable(argument: Argument) -> None:
         raise SimError(f"{argument.save}: {getattr(e, 'strerror', None) or e}") from None
 
 
-def check_targets(given: Sequence[Argument]) -> None:
-    """Raises SimError if a file cannot be written, or two buffers shall go to the same one."""
+def same(a: str, b: str) -> bool:
+    """Whether two names are one file, by whatever links."""
+    try:
+        return os.path.samefile(a, b)
+    except (OSError, ValueError):
+        return False
+
+
+def check_targets(given: Sequence[Argument], code: str) -> None:
+    """Raises SimError if a file cannot be written, is the code object or what another buffer is read from, or two
+    buffers shall go to the same one. A buffer may go back to its own file."""
     seen: dict[str, int] = {}
     for i, argument in enumerate(given):
         writable(argument)
         path = os.path.realpath(argument.save)
         if argument.save not in ("", "-"):
+            if same(argument.save, code):
+                raise SimError(f"{argument.save}: this is the code object: name another file")
+            for k, other in enumerate(given):
+                if k != i and same(argument.save, other.word.partition("=>")[0]):
+                    raise SimError(f"{argument.save}: argument {k} is read from this file: name another")
             if path in seen:
                 raise SimError(f"{argument.save}: arguments {seen[path]} and {i} would go to the same file")
             seen[path] = i
+
+
+def save(path: str, values: Array) -> None:
+    """A .npy file that appears whole or not at all; what is no regular file is written as it is. SimError."""
+    try:
+        if os.path.lexists(path) and not os.path.isfile(path):
+            with open(path, "wb") as target:
+                np.save(target, values)
+            return
+        place = Path(os.path.realpath(path))
+        part = place.with_name(f"{place.name[:200]}.{os.getpid()}.part")
+        try:
+            with open(part, "xb") as target:
+                if place.exists():
+                    os.fchmod(target.fileno(), place.stat().st_mode & 0o7777)
+                np.save(target, values)
+            os.replace(part, place)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+    except (OSError, ValueError) as e:
+        raise SimError(f"{path}: {getattr(e, 'strerror', None) or e}") from None
 
 
 def check(kernel: Kernel, given: Sequence[Argument]) -> None:

@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
-import numpy as np
 
 from . import __version__, arguments, disasm, info
 from . import run as runner
@@ -223,18 +222,14 @@ def run_command(file: str, kernel: str | None, args: Sequence[str], **options: A
     shape.check(chosen)
     given = [arguments.parse(word) for word in args]
     arguments.check(chosen, given)
-    arguments.check_targets(given)
+    arguments.check_targets(given, file)
     after, seconds = runner.run(code.data, chosen, shape, given, options["repeat"])
     for i, (argument, values) in enumerate(zip(given, after, strict=True)):
         if values is not None and argument.save == "-":
             first = " ".join(str(x) for x in values.reshape(-1)[:SHOWN])
             out(f"argument {i}, {values.size} x {values.dtype}: {first}{' ...' if values.size > SHOWN else ''}\n")
         elif values is not None and argument.save:
-            try:
-                with open(argument.save, "wb") as target:
-                    np.save(target, values)
-            except OSError as e:
-                raise SimError(f"{argument.save}: {e.strerror or e}") from None
+            arguments.save(argument.save, values)
     out(summary(chosen, shape, seconds))
 
 

@@ -83,10 +83,15 @@ def describe(code: CodeObject) -> dict[str, Any]:
     }
 
 
+WIDEST = 40
+
+
 def table(rows: list[list[Any]], right: int, indent: str = "  ") -> list[str]:
-    """Rows of one width in columns; the first `right` columns are numbers and stand to the right."""
+    """Rows of one width in columns; the first `right` columns are numbers and stand to the right.
+
+    No column is wider than WIDEST for a cell of a file that is: that one sticks out."""
     texts = [[str(cell) for cell in row] for row in rows]
-    widths = [max(len(row[i]) for row in texts) for i in range(len(texts[0]))]
+    widths = [min(WIDEST, max(len(row[i]) for row in texts)) for i in range(len(texts[0]))]
     lines = []
     for row in texts:
         cells = [c.rjust(w) if i < right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]

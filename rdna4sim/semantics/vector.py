@@ -126,6 +126,8 @@ def compute(body: Body, inst: Inst, entry: tuple[str, str, str], carry: bool = F
     if "old" in code:
         body.line(f"{VECTOR[kind]} old = {body.vgpr(number, kind, high)};")
     if inst.name.startswith(("v_fmaak", "v_fmamk")):
+        if inst.literal is None:
+            raise body.refuse("a DPP word stands where the constant belongs")
         body.line(f"{VECTOR[kind]} k = ({VECTOR[kind]}){'SPS' if kind == 'h' else 'SP'}({inst.literal:#x});")
     if "vcc" in code:
         body.line(f"u32 vcc = {body.s(VCC)};")
@@ -194,6 +196,8 @@ def dual(body: Body, inst: Inst) -> None:
         if "old" in code:
             body.line(f"{VECTOR[kind]} old = {body.vgpr(vdst, kind)};")
         if "fmaak" in name or "fmamk" in name:
+            if inst.literal is None:
+                raise body.refuse("the constant is missing")
             body.line(f"VF k = (VF)SP({inst.literal:#x}u);")
         body.line(f"{VECTOR[kind]} d; {code} d{tag} = d; }}")
         writes.append((vdst, f"d{tag}"))

@@ -17,6 +17,7 @@ import pytest
 
 from rdna4sim.cli import main
 from rdna4sim.elf import CodeObject
+from rdna4sim.info import table
 from tests.sim.build import code_object, compile_source
 from tests.sim.elf import functions
 from tests.sim.hip import bundle
@@ -434,3 +435,33 @@ def test_the_readmes_example_does_what_it_says(tmp_path: Path) -> None:
 
     said = {plain(line) for line in (done.stdout + done.stderr).splitlines()}
     assert [line for line in shown if line and line not in commands and plain(line) not in said] == []
+
+
+def test_what_is_read_is_not_written_over(files: dict[str, str], tmp_path: Path) -> None:
+    """The code object, also by a link, and what another buffer is read from; a buffer may go back to its own file."""
+    code = tmp_path / "code.hsaco"
+    code.write_bytes(Path(files["scale"]).read_bytes())
+    (tmp_path / "link").symlink_to("code.hsaco")
+    np.save(tmp_path / "x.npy", np.ones(64, np.float32))
+    words = ["run", "code.hsaco", "--block", "64"]
+    held = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for given, said in (
+        (["zeros:f32:64=>code.hsaco", *GOOD[1:]], "code.hsaco: this is the code object: name another file"),
+        (["zeros:f32:64=>link", *GOOD[1:]], "link: this is the code object: name another file"),
+        (["x.npy", "zeros:f32:64=>x.npy", *GOOD[2:]], "x.npy: argument 0 is read from this file: name another"),
+    ):
+        done = run(*words, *given, cwd=tmp_path)
+        assert (done.returncode, done.stdout, done.stderr) == (1, "", f"rdna4sim: {said}\n")
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == held
+    done = run(*words, "x.npy", "x.npy=>x.npy", *GOOD[2:], cwd=tmp_path)
+    assert done.returncode == 1 and "argument 0 is read from this file" in done.stderr
+    (tmp_path / "y.npy").write_bytes((tmp_path / "x.npy").read_bytes())
+    (tmp_path / "y.npy").chmod(0o640)
+    done = run(*words, "x.npy", "y.npy=>y.npy", "f32:3", "u32:64", cwd=tmp_path)
+    assert done.returncode == 0 and (np.load(tmp_path / "y.npy") == 3).all()
+    assert (tmp_path / "y.npy").stat().st_mode & 0o777 == 0o640 and not list(tmp_path.glob("*.part"))
+
+
+def test_a_long_word_of_a_file_makes_no_flood() -> None:
+    lines = table([["a", "b"], ["x" * 5000, "1"], ["y", "2"]], 0)
+    assert len(lines[1]) < 5100 and max(map(len, (lines[0], lines[2]))) < 60

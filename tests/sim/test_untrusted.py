@@ -321,3 +321,8 @@ def test_a_damaged_file_harms_no_host_program(weak: bool, tmp_path: Path) -> Non
     names = [kernel.name for kernel in CodeObject(code_object("norm")).kernels]
     status, said = launched("norm", list(range(4)), names, tmp_path / "cache", weak)
     assert status == 0, said
+
+
+def test_a_dpp_word_in_place_of_a_constant_is_refused() -> None:
+    """v_fmaak and v_fmamk have a constant behind them; a mutated word has lane controls there."""
+    assert isinstance(read_all(mutant(code_object("norm"), 14199)), int)
