@@ -159,9 +159,15 @@ def leaders(instructions: list[Inst], entry: int) -> set[int]:
     return found & known
 
 
+def slice_over(inst: Inst) -> str:
+    """C that lets other waves run, and the limit of instructions be looked at, where a loop may come round."""
+    return f"if (UNLIKELY(ic >= w->slice_end)) YIELD(YIELD_SLICE, {inst.address:#x});"
+
+
 def jump(body: Body, inst: Inst) -> None:
-    """Calls and returns: the program counter chooses a block."""
+    """Calls and returns: the program counter chooses a block. They can make a loop as branches can."""
     after = inst.address + inst.size
+    body.line(slice_over(inst))
     if inst.name == "s_call_b64":
         body.write_scalar(inst.f["sdst"], "q", f"w->code + {after:#x}")
         body.line(f"goto L_{inst.target:x};")
@@ -183,8 +189,7 @@ def instruction(body: Body, inst: Inst) -> None:
         if "vcc" in inst.name:
             body.s(106)
         if inst.target <= inst.address:
-            slice_over = f"if (UNLIKELY(ic >= w->slice_end)) YIELD(YIELD_SLICE, {inst.address:#x});"
-            body.line(f"if ({BRANCHES[inst.name]}) {{ {slice_over} goto L_{inst.target:x}; }}")
+            body.line(f"if ({BRANCHES[inst.name]}) {{ {slice_over(inst)} goto L_{inst.target:x}; }}")
         else:
             body.line(f"if ({BRANCHES[inst.name]}) goto L_{inst.target:x};")
     elif inst.name in JUMPS:

@@ -151,7 +151,9 @@ def mutant(image: bytes, number: int) -> bytes:
     """The image with one kind of damage, or two."""
     rng, data = random.Random(number), bytearray(image)
     for kind in rng.sample(KINDS[2:], 1 + (rng.random() < 0.2)) if rng.random() < 0.85 else (rng.choice(KINDS[:2]),):
-        with suppress(struct.error, IndexError, ValueError):  # The first damage hid where the second one belongs.
+        with suppress(
+            struct.error, IndexError, ValueError, OverflowError
+        ):  # The first damage hid where the second one belongs.
             kind(data, rng)
     return bytes(data)
 

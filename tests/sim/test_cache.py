@@ -88,6 +88,30 @@ def test_ctrl_c_ends_a_launch(everybody: bool, cache: Path, tmp_path: Path) -> N
     assert (process.returncode, err.strip()) == (130, "rdna4sim: interrupted")
 
 
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "1: s_call_b64 s[40:41], 1b",
+        "s_call_b64 s[40:41], 1f\\n1: s_setpc_b64 s[40:41]",
+        "s_call_b64 s[44:45], 2f\\n2: s_swappc_b64 s[46:47], s[44:45]",
+        "1: s_branch 1b",
+        "s_mov_b32 s40, 0\\n1: s_cmp_eq_u32 s40, 0\\n s_cbranch_scc1 1b",
+    ],
+)
+def test_every_loop_has_a_limit(loop: str, cache: Path, tmp_path: Path) -> None:
+    """Loops made of calls and returns too."""
+    source = (
+        f'#include "gfx.h"\nKERNEL(1) spin(u32 *out) {{ out[0] = 1; __asm__ volatile("{loop}" ::: {CLOBBERED}); }}\n'
+    )
+    path = tmp_path / "spin.hsaco"
+    path.write_bytes(compile_source(source))
+    status, _, err = run("run", str(path), "--block", "1", "zeros:u32:1", cache=cache, RDNA4SIM_LIMIT="100000")
+    assert status == 1 and "limit of instructions" in err, err
+
+
+CLOBBERED = ", ".join(f'"s{n}"' for n in range(40, 48))
+
+
 def test_ctrl_c_ends_the_translator_without_a_word(cache: Path, kernel: str) -> None:
     process = start("run", kernel, *WORDS, cache=cache)
     wait_for(lambda: list(cache.glob("build-*/*.c")))
