@@ -41,6 +41,7 @@ from ie.devices.cpu import read_bandwidth as measured_bandwidth  # noqa: E402
 from ie.devices.reference import quantize_q8  # noqa: E402
 from ie.devices.trace import Costs  # noqa: E402
 from ie.errors import IeError, OptionError  # noqa: E402
+from ie.gguf import TensorSet  # noqa: E402
 from ie.machine import this_machine  # noqa: E402
 from ie.model.config import RopeConfig, rope_table  # noqa: E402
 from ie.ops import OPS  # noqa: E402
@@ -230,7 +231,7 @@ class Device:
         self.executor = CpuExecutor(threads, isa)
         rope = RopeConfig(s.head_dim, 10000.0, True)
         ropes = [rope_table(rope, last, None)] if bench.op.name == "rope" else []
-        file: Any = SimpleNamespace(tensors=bench.tensors, path="memory")
+        file = TensorSet("memory", bench.tensors)
         shape = base.Shape(last, self.step.max_blocks)
         job = Job(file, ropes, {MODEL: self.program}, [Binding(MODEL, rows, rows)], shape)
         self.executor.load(job, lambda done, total: None)

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from ie import formats
+from ie.gguf import TensorSet
 from ie.program import Buffer, Command, Matrix, Table, Vector, View
-from tests.rig import BLOCK, Array, MemoryFile, MemoryTensor
+from tests.rig import BLOCK, Array, MemoryTensor, memory_file
 from tiny_models.weights import encode
 
 N_TOKENS = 11
@@ -38,8 +39,8 @@ class Graph:
             self.pick((self.product, self.product, self.norm, self.glu, self.add, self.add, self.residual, self.cut))()
 
     @property
-    def file(self) -> MemoryFile:
-        return MemoryFile(self.tensors)
+    def file(self) -> TensorSet:
+        return memory_file(self.tensors)
 
     # ---- draws ----
 

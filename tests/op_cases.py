@@ -21,7 +21,7 @@ from ie.ops.table import VIEW_KINDS, Arg, Op
 from ie.program import Buffer, Cache, Matrix, Partials, RopeTable, State, Table, Vector, View
 from ie.program.step import OUTS, ROW, ROWS, SEGS, Run
 from tests import compare, rig
-from tests.rig import BLOCK, Array, Case, CaseRun, MemoryFile, MemoryTensor, Recorder
+from tests.rig import BLOCK, Array, Case, CaseRun, MemoryTensor, Recorder, memory_file
 from tiny_models.weights import encode, format_names
 
 MAX_BLOCKS = 20
@@ -170,7 +170,7 @@ class Draw:
             {b: v for b, v in self.inputs.items() if b in kept},
             self.runs,
             self.outs,
-            MemoryFile(self.tensors),
+            memory_file(self.tensors),
             self.caches,
             self.states,
             self.ropes,

@@ -23,6 +23,7 @@ from ie.devices.cpu import available_isas
 from ie.devices.reference import ReferenceExecutor, quantize_q8
 from ie.engine.kv import CHUNK
 from ie.formats import Format
+from ie.gguf import TensorSet
 from ie.ops import OPS
 from ie.program import Buffer, Cache, Command, Partials, Program, State, View
 from ie.program.step import OUTS, ROW, ROWS, SEGS, Run, StepInputs
@@ -54,13 +55,9 @@ class MemoryTensor:
         """Nothing is mapped."""
 
 
-class MemoryFile:
-    """Stands in for a GgufFile where only tensors are asked for."""
-
-    path = "memory"
-
-    def __init__(self, tensors: Iterable[MemoryTensor] = ()) -> None:
-        self.tensors = {t.name: t for t in tensors}
+def memory_file(tensors: Iterable[MemoryTensor] = ()) -> TensorSet:
+    """Tensors that no file holds."""
+    return TensorSet("memory", {t.name: t for t in tensors})  # type: ignore[misc]
 
 
 @dataclass
@@ -77,7 +74,7 @@ class Case:
     inputs: Mapping[Buffer, Array]
     runs: Sequence[Run]
     outs: Sequence[int] = ()
-    file: MemoryFile = field(default_factory=MemoryFile)
+    file: TensorSet = field(default_factory=memory_file)
     caches: Mapping[int, tuple[Array, Array]] = field(default_factory=dict)
     states: Mapping[State, Array] = field(default_factory=dict)
     ropes: Sequence[Array] = ()
@@ -225,7 +222,7 @@ def job_of(case: Case) -> Job:
     n_ctx = max(PARTIAL_SEGMENTS * native.constant("attn_segment"), BLOCK * case.tables.shape[1])
     rows, outs = (max(1, n + case.spare) for n in (case.n_rows, len(case.outs)))
     binding = Binding(MODEL, rows, outs)
-    return Job(case.file, case.ropes, {MODEL: case.program}, [binding], Shape(n_ctx, n_blocks, len(case.tables)))  # type: ignore[arg-type]
+    return Job(case.file, case.ropes, {MODEL: case.program}, [binding], Shape(n_ctx, n_blocks, len(case.tables)))
 
 
 class CaseRun:

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ..gguf import GgufFile
+from ..gguf import TensorSet
 from ..program import Cache, Program, State, Table, View, union
 from ..program.step import ROW, Limits, StepInputs
 
@@ -81,7 +81,7 @@ class Job:
     `bindings` is its handle.
     """
 
-    tensors: GgufFile
+    tensors: TensorSet
     ropes: Sequence[np.ndarray]
     programs: Mapping[str, Program]
     bindings: Sequence[Binding]
@@ -95,7 +95,7 @@ class Job:
         """What the numbers in a step must stay below, for each binding; a program whose commands name their rows takes
         any number of them."""
         whole, shape = self.whole(), self.shape
-        tables = [self.tensors.tensors[w.name].shape[1] for w in whole.weights() if isinstance(w, Table)]
+        tables = [self.tensors[w.name].shape[1] for w in whole.weights() if isinstance(w, Table)]
         slots = max((s.shape[0] for s in whole.states() if s.which == "delta"), default=0)
         base = Limits(0, 0, shape.n_seqs, min(tables, default=NO_LIMIT), shape.n_ctx, shape.n_blocks, slots)
         out = []

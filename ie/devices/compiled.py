@@ -105,7 +105,7 @@ class CompiledExecutor:
         self.weights = region
         weights.load(job.tensors, placement, device, region, progress)
         self.at |= {w: (region, offset) for w, offset in placement.offsets.items()}
-        self._tables = {w: job.tensors.tensors[w.name] for w in whole.weights() if isinstance(w, Table)}
+        self._tables = {w: job.tensors[w.name] for w in whole.weights() if isinstance(w, Table)}
         for table, info in self._tables.items():
             self.at[table] = device.resident(info.data(), "the embedding"), 0
         self._make_ropes(job.ropes)

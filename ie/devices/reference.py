@@ -71,7 +71,7 @@ class ReferenceExecutor:
         return free_memory()
 
     def load(self, job: Job, progress: Progress) -> None:
-        self.gguf, self.programs = job.tensors, [job.programs[b.program] for b in job.bindings]
+        self.tensors, self.programs = job.tensors, [job.programs[b.program] for b in job.bindings]
         whole, shape = job.whole(), job.shape
         weights.check(job.tensors, whole.weights())
         store = np.float16 if self.mode == "q8" else np.float64
@@ -189,24 +189,24 @@ class ReferenceExecutor:
 
     def matrix(self, weight: Matrix) -> np.ndarray:
         if weight not in self._weights:
-            self._weights[weight] = weights.matrix_values(self.gguf, weight).astype(self.dtype)
+            self._weights[weight] = weights.matrix_values(self.tensors, weight).astype(self.dtype)
         return self._weights[weight]
 
     def matrix_peaks(self, weight: Matrix) -> np.ndarray:
         """[m, runs of 32]: the largest magnitude of each 32 weights of a row."""
         if weight not in self._peaks:
-            values = np.abs(weights.matrix_values(self.gguf, weight))
+            values = np.abs(weights.matrix_values(self.tensors, weight))
             values = np.pad(values, ((0, 0), (0, -weight.k % BLOCK)))
             self._peaks[weight] = values.reshape(weight.m, -1, BLOCK).max(axis=-1).astype(self.dtype)
         return self._peaks[weight]
 
     def vector(self, weight: Vector) -> np.ndarray:
         if weight not in self._weights:
-            self._weights[weight] = weights.vector_values(self.gguf, weight).astype(self.dtype)
+            self._weights[weight] = weights.vector_values(self.tensors, weight).astype(self.dtype)
         return self._weights[weight]
 
     def table_rows(self, table: Table, rows: np.ndarray) -> np.ndarray:
-        info = self.gguf.tensors[table.name]
+        info = self.tensors[table.name]
         raw = info.data().reshape(-1, info.format.row_bytes(table.cols))[rows]
         return np.asarray(dequantize(info.format, raw), self.dtype)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import ModelError
 from ..formats import Layout, dequantize, format_by_name
-from ..gguf import GgufFile
+from ..gguf import TensorSet
 from ..program import Matrix, Table, Vector
 from .device import Device, Region
 
@@ -53,24 +53,24 @@ def place(weights: Sequence[Weight], layout_of: LayoutOf, apart: int = 0) -> Pla
     return Placement(offsets, pos)
 
 
-def vector_values(gguf: GgufFile, weight: Vector) -> np.ndarray:
+def vector_values(tensors: TensorSet, weight: Vector) -> np.ndarray:
     """float32 [n]: the tensors of a vector one after the other. ModelError when a value is NaN or infinite."""
-    parts = [dequantize(gguf.tensors[n].format, gguf.tensors[n].data()).reshape(-1) for n in weight.names]
+    parts = [dequantize(tensors[n].format, tensors[n].data()).reshape(-1) for n in weight.names]
     if weight.pieces:
         values = dict(zip(weight.names, parts, strict=True))
         parts = [values[name][first : first + n] for name, first, n in weight.pieces]
     out = np.concatenate([p.reshape(-1) for p in parts]).astype(np.float32, copy=False)
     if not np.isfinite(out).all():
         for name in dict.fromkeys(weight.names):
-            refuse_bad_numbers(gguf, name)
+            refuse_bad_numbers(tensors, name)
     return out
 
 
-def refuse_bad_numbers(gguf: GgufFile, name: str) -> None:
+def refuse_bad_numbers(tensors: TensorSet, name: str) -> None:
     """ModelError that names the first NaN or infinity of a tensor; nothing when there is none.
 
     A weight that is no number gives results that are none, or worse, that look like some: no executor loads it."""
-    info = gguf.tensors[name]
+    info = tensors[name]
     row_bytes = info.format.row_bytes(info.shape[0])
     rows = info.data().reshape(-1, row_bytes)
     step = max(1, PIECE // row_bytes)
@@ -82,24 +82,24 @@ def refuse_bad_numbers(gguf: GgufFile, name: str) -> None:
             what = "NaN" if np.isnan(values[row, column]) else "an infinity"
             where = f"value {column}" + (f" of row {start + row}" if len(rows) > 1 else "")
             raise ModelError(
-                f"{gguf.path}: tensor {name} holds {what} ({where}): the file is damaged; fetch it or convert it again"
+                f"{tensors.named(name)} holds {what} ({where}): the file is damaged; fetch it or convert it again"
             )
 
 
-def matrix_values(gguf: GgufFile, weight: Matrix) -> np.ndarray:
+def matrix_values(tensors: TensorSet, weight: Matrix) -> np.ndarray:
     """float32 [m, k]: the tensors of a matrix, dequantised and stacked."""
     out = []
     for name, first, m in weight.parts():
-        values = dequantize(gguf.tensors[name].format, rows_of(gguf, name, first, m, weight.k)).reshape(-1, weight.k)
-        if requantized(gguf, weight, name):
+        values = dequantize(tensors[name].format, rows_of(tensors, name, first, m, weight.k)).reshape(-1, weight.k)
+        if requantized(tensors, weight, name):
             values = dequantize(format_by_name(weight.format), quantize_q4_0(values)).reshape(-1, weight.k)
         out.append(values)
     return np.concatenate(out)
 
 
-def requantized(gguf: GgufFile, weight: Matrix, name: str) -> bool:
+def requantized(tensors: TensorSet, weight: Matrix, name: str) -> bool:
     """Whether the matrix is kept in another format than the file's: a Q4_0 copy, made while loading."""
-    return gguf.tensors[name].format.name != weight.format
+    return tensors[name].format.name != weight.format
 
 
 def quantize_q4_0(x: np.ndarray) -> np.ndarray:
@@ -115,15 +115,15 @@ def quantize_q4_0(x: np.ndarray) -> np.ndarray:
     return np.concatenate([scale, packed], axis=-1).reshape(x.shape[0], -1)
 
 
-def rows_of(gguf: GgufFile, name: str, first: int, rows: int, k: int) -> np.ndarray:
+def rows_of(tensors: TensorSet, name: str, first: int, rows: int, k: int) -> np.ndarray:
     """Bytes of rows [first, first + rows) of a tensor whose rows hold k values: uint8, zero copy."""
-    info = gguf.tensors[name]
+    info = tensors[name]
     size = info.format.row_bytes(k)
     return info.data()[first * size : (first + rows) * size]
 
 
 def load(
-    gguf: GgufFile,
+    tensors: TensorSet,
     placement: Placement,
     device: Device,
     region: Region,
@@ -135,55 +135,55 @@ def load(
     done = 0
     for weight, offset in placement.offsets.items():
         if isinstance(weight, Vector):
-            device.write(region, offset, vector_values(gguf, weight).view(np.uint8))
+            device.write(region, offset, vector_values(tensors, weight).view(np.uint8))
         elif isinstance(weight, Matrix):
-            _load_matrix(gguf, weight, device, region, offset)
+            _load_matrix(tensors, weight, device, region, offset)
             for name in set(weight.names):
-                gguf.tensors[name].release()
+                tensors[name].release()
         done += nbytes(weight, device.layout)
         progress(done, placement.total)
 
 
-def _load_matrix(gguf: GgufFile, weight: Matrix, device: Device, region: Region, at: int) -> None:
+def _load_matrix(tensors: TensorSet, weight: Matrix, device: Device, region: Region, at: int) -> None:
     """Parts one after the other. Those that do not fill the device's groups of rows are put together first: rows of a
     tensor are runs of bytes, and so is what is made of several."""
     layout, k = device.layout(weight.format), weight.k
     fill = weight.separate or all(rows % layout.rows == 0 for rows in weight.rows[:-1])
-    same = not any(requantized(gguf, weight, name) for name in weight.names)
+    same = not any(requantized(tensors, weight, name) for name in weight.names)
     if not fill and same:
-        data = np.concatenate([rows_of(gguf, name, first, rows, k) for name, first, rows in weight.parts()])
+        data = np.concatenate([rows_of(tensors, name, first, rows, k) for name, first, rows in weight.parts()])
         if not device.repack(layout, data, region, at, weight.m, k):
             for name in dict.fromkeys(weight.names):
-                refuse_bad_numbers(gguf, name)
+                refuse_bad_numbers(tensors, name)
         return
     assert fill, "a requantised matrix has parts of whole groups of rows"
     for name, first, rows in weight.parts():
         if same:
-            if not device.repack(layout, rows_of(gguf, name, first, rows, k), region, at, rows, k):
-                refuse_bad_numbers(gguf, name)
+            if not device.repack(layout, rows_of(tensors, name, first, rows, k), region, at, rows, k):
+                refuse_bad_numbers(tensors, name)
         else:
-            _load_q4_0(gguf, weight, name, first, rows, device, region, at)
+            _load_q4_0(tensors, weight, name, first, rows, device, region, at)
         at += layout.nbytes(rows, k)
 
 
-def check(gguf: GgufFile, weights: Sequence[Weight]) -> None:
+def check(tensors: TensorSet, weights: Sequence[Weight]) -> None:
     """What `load` refuses, for an executor that reads the weights as it goes. ModelError."""
     for weight in weights:
         if not isinstance(weight, Table):
             for name in dict.fromkeys(weight.names):
-                refuse_bad_numbers(gguf, name)
+                refuse_bad_numbers(tensors, name)
 
 
 def _load_q4_0(
-    gguf: GgufFile, weight: Matrix, name: str, first: int, rows: int, device: Device, region: Region, at: int
+    tensors: TensorSet, weight: Matrix, name: str, first: int, rows: int, device: Device, region: Region, at: int
 ) -> None:
     """Repack rows of a tensor as Q4_0, a few thousand rows at a time so that no F32 copy of it exists."""
     piece, layout = 4096, device.layout(weight.format)  # whole row groups
     for start in range(0, rows, piece):
         n = min(piece, rows - start)
-        raw = rows_of(gguf, name, first + start, n, weight.k)
-        values = dequantize(gguf.tensors[name].format, raw).reshape(n, weight.k)
+        raw = rows_of(tensors, name, first + start, n, weight.k)
+        values = dequantize(tensors[name].format, raw).reshape(n, weight.k)
         if not np.isfinite(values).all():
-            refuse_bad_numbers(gguf, name)
+            refuse_bad_numbers(tensors, name)
         packed = quantize_q4_0(values).reshape(-1)
         device.repack(layout, packed, region, at + layout.nbytes(start, weight.k), n, weight.k)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from ..engine import Engine
 from ..engine.kv import KvSequence
-from ..gguf import GgufFile
+from ..gguf import GgufFile, TensorSet
 from ..model import mtp
 from ..model.config import ModelConfig
 from ..program import Program
@@ -29,16 +29,16 @@ class Mtp:
         self.options = options or DraftOptions()
         self._file: GgufFile | None = None
 
-    def adopt(self, tensors: GgufFile, config: ModelConfig) -> ModelConfig:
+    def adopt(self, tensors: TensorSet, config: ModelConfig) -> tuple[TensorSet, ModelConfig]:
         if self.options.file is None:
-            return config
+            return tensors, config
         self._file = GgufFile.open(self.options.file)
         return mtp.adopt(tensors, config, self._file)
 
     def taps(self, config: ModelConfig) -> bool:
         return config.mtp is not None
 
-    def programs(self, tensors: GgufFile, config: ModelConfig, ring: int) -> Mapping[str, Program]:
+    def programs(self, tensors: TensorSet, config: ModelConfig, ring: int) -> Mapping[str, Program]:
         if config.mtp is None:
             return {}
         o = self.options

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ..gguf import GgufFile
+from ..gguf import TensorSet
 from ..model.config import ModelConfig
 from ..program import Program
 from .kv import KvSequence
@@ -83,13 +83,13 @@ class DraftStats:
 class DraftModel(Protocol):
     """Weights that draft for a model, before the engine is opened: what they tap, and the programs that they add."""
 
-    def adopt(self, tensors: GgufFile, config: ModelConfig) -> ModelConfig:
-        """The model's configuration, with what a file of the drafter's own adds to it. ModelError."""
+    def adopt(self, tensors: TensorSet, config: ModelConfig) -> tuple[TensorSet, ModelConfig]:
+        """The model's tensors and configuration, with what a file of the drafter's own adds to them. ModelError."""
 
     def taps(self, config: ModelConfig) -> bool:
         """Whether the model's program is to keep hidden states for it."""
 
-    def programs(self, tensors: GgufFile, config: ModelConfig, ring: int) -> Mapping[str, Program]:
+    def programs(self, tensors: TensorSet, config: ModelConfig, ring: int) -> Mapping[str, Program]:
         """Programs to be bound for one row each, by name; `ring` positions' hidden states are kept."""
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from ..devices.base import MODEL, Binding, Job, Progress, Shape
 from ..devices.weights import vector_values
 from ..errors import ModelError
 from ..formats import format_by_name
-from ..gguf import GgufFile
+from ..gguf import GgufFile, TensorSet
 from ..machine import memory_limit
 from ..model.build import build
 from ..model.config import ModelConfig, rope_table
@@ -47,6 +47,7 @@ class Opened:
     whose hidden states are kept for drafting; state_slots: copies of recurrent state."""
 
     config: ModelConfig
+    tensors: TensorSet
     programs: Mapping[str, Program]
     bindings: Sequence[Binding]
     chunk: int
@@ -87,9 +88,9 @@ def load(
 ) -> Opened:
     """Everything that is done once. ModelError, FormatError for a model that cannot be run, ResourceError for one that
     does not fit."""
-    config, tensors, seqs = ModelConfig.from_gguf(gguf), gguf, options.sequences
+    config, tensors, seqs = ModelConfig.from_gguf(gguf), TensorSet.of(gguf), options.sequences
     if draft is not None:
-        config = draft.adopt(tensors, config)
+        tensors, config = draft.adopt(tensors, config)
     chunk = max(1, options.chunk)
     ring = 1 << (max(chunk, DECODE_ROWS) + 1).bit_length() if draft is not None and draft.taps(config) else 0
     programs = {MODEL: edit(build(tensors, config, STATE_SLOTS, ring))}
@@ -112,8 +113,8 @@ def load(
     n_blocks = -(-n_ctx // BLOCK) * seqs
     tables = [rope_table(r, n_ctx, _factors(tensors, r.factors, r.n_rot // 2)) for r in config.ropes]
     executor.load(Job(tensors, tables, programs, bindings, Shape(n_ctx, n_blocks, seqs)), progress)
-    return Opened(config, programs, bindings, chunk, n_ctx, seqs, n_blocks, all_rows, ring, slots)
+    return Opened(config, tensors, programs, bindings, chunk, n_ctx, seqs, n_blocks, all_rows, ring, slots)
 
 
-def _factors(tensors: GgufFile, name: str | None, n: int) -> np.ndarray | None:
+def _factors(tensors: TensorSet, name: str | None, n: int) -> np.ndarray | None:
     return vector_values(tensors, Vector((name,), n)) if name else None

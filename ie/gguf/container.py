@@ -283,7 +283,9 @@ class GgufFile:
         self.n_parts = len(parts)
         self.file_size = sum(part.size for part in parts)
         self.metadata: Mapping[str, object] = MappingProxyType({k: r.value for k, r in first.records.items()})
-        self.tensors: dict[str, TensorInfo] = {info.name: info for part in parts for info in part.tensors}
+        self.tensors: Mapping[str, TensorInfo] = MappingProxyType(
+            {info.name: info for part in parts for info in part.tensors}
+        )
         self._parts = parts
         self._shown = first.shown
 

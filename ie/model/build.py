@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..errors import ModelError
-from ..gguf import GgufFile
+from ..gguf import TensorSet
 from ..program import Program, View, finish
 from ..program.step import OUTS, ROWS
 from . import attention, deltanet, ffn, mtp
@@ -18,17 +18,17 @@ from .config import ModelConfig
 __all__ = ["build"]
 
 
-def build(gguf: GgufFile, config: ModelConfig, slots: int = 16, ring: int = 0) -> Program:
+def build(tensors: TensorSet, config: ModelConfig, slots: int = 16, ring: int = 0) -> Program:
     """The program of one step: tokens of the step inputs to `logits` [outputs, vocabulary].
 
     `slots`: copies of recurrent state that each sequence keeps. `ring` > 0: for drafting with the MTP block, keep the
     hidden states of that many positions and store the block's keys and values."""
-    if config.mtp and "blk.0.attn_norm.weight" not in gguf.tensors:
+    if config.mtp and "blk.0.attn_norm.weight" not in tensors:
         raise ModelError(
-            f"{gguf.path}: the file holds only an MTP block, which guesses for a model: open the model's own file and "
-            "name this one with --mtp"
+            f"{tensors.path}: the file holds only an MTP block, which guesses for a model: open the model's own file "
+            "and name this one with --mtp"
         )
-    b = Builder(gguf, config, slots)
+    b = Builder(tensors, config, slots)
     x = b.buffer("embd", config.n_embd)
     b.emit("embed", y=x, table=b.table("token_embd.weight", config.n_vocab, config.n_embd), scale=config.embed_scale)
     for i in range(len(config.layers)):
@@ -58,7 +58,7 @@ def build(gguf: GgufFile, config: ModelConfig, slots: int = 16, ring: int = 0) -
             b.vector(rope.factors, rope.n_rot // 2)
     b.used.add("rope_factors_short.weight")
     if config.mtp:  # the MTP block has a program of its own, which checks them
-        b.used.update(name for name in gguf.tensors if name.startswith(f"blk.{len(config.layers)}."))
+        b.used.update(name for name in tensors if name.startswith(f"blk.{len(config.layers)}."))
     b.check_all_used()
     return finish(b.commands, {"logits": logits})
 

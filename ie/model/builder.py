@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import FormatError, ModelError
 from ..formats import activation_of
-from ..gguf import GgufFile, TensorInfo
+from ..gguf import TensorInfo, TensorSet
 from ..program import Buffer, Command, Matrix, Table, Vector, View
 from ..program.step import ROWS
 from .config import LayerConfig, ModelConfig
@@ -22,8 +22,8 @@ QUANTUM = 32  # values along K that share an activation scale: quantised rows ar
 class Builder:
     """Collects the commands of one model."""
 
-    def __init__(self, gguf: GgufFile, config: ModelConfig, slots: int = 16, prefix: str = "") -> None:
-        self.gguf, self.config, self.slots = gguf, config, slots
+    def __init__(self, tensors: TensorSet, config: ModelConfig, slots: int = 16, prefix: str = "") -> None:
+        self.tensors, self.config, self.slots = tensors, config, slots
         self.commands: list[Command] = []
         self.used: set[str] = set()
         self.layer = -1
@@ -36,18 +36,18 @@ class Builder:
 
     def tensor(self, name: str, shape: tuple[int, ...]) -> TensorInfo:
         """The tensor `name`, which must have this shape (GGUF order: input dimension first)."""
-        info = self.gguf.tensors.get(name)
+        info = self.tensors.get(name)
         if info is None:
             raise ModelError(
-                f"{self.gguf.path}: tensor {name} is missing; {self.config.arch.name} needs it, shape {list(shape)}"
+                f"{self.tensors.named(name)} is missing; {self.config.arch.name} needs it, shape {list(shape)}"
             )
         if info.shape != shape and {info.shape, shape} != {(shape[0],), (shape[0], 1)}:
-            raise ModelError(f"{self.gguf.path}: tensor {name} has shape {list(info.shape)}, expected {list(shape)}")
+            raise ModelError(f"{self.tensors.named(name)} has shape {list(info.shape)}, expected {list(shape)}")
         self.used.add(name)
         return info
 
     def has(self, name: str) -> bool:
-        return name in self.gguf.tensors
+        return name in self.tensors
 
     def spec(self, layer: int) -> LayerConfig:
         """Layer of the trunk, or the MTP block after it."""
@@ -62,7 +62,7 @@ class Builder:
         try:
             activation = activation_of(info.format)
         except FormatError as error:
-            raise FormatError(f"{self.gguf.path}: tensor {name}: {error}") from error
+            raise FormatError(f"{self.tensors.named(name)}: {error}") from error
         parts = parts or ((0, m),)
         starts = tuple(first for first, _ in parts)
         rows = tuple(n for _, n in parts)
@@ -72,30 +72,30 @@ class Builder:
         """F32 weights of n values."""
         info = self.tensor(name, (n,))
         if info.format.name not in ("F32", "F16", "BF16"):
-            raise FormatError(f"{self.gguf.path}: tensor {name} is {info.format.name}, expected F32, F16 or BF16")
+            raise FormatError(f"{self.tensors.named(name)} is {info.format.name}, expected F32, F16 or BF16")
         return Vector((name,), n)
 
     def taps(self, name: str, taps: int, channels: int) -> Vector:
         """Convolution weights: F32 [taps, channels] in the file's order, taps contiguous."""
         info = self.tensor(name, (taps, channels))
         if info.format.name not in ("F32", "F16", "BF16"):
-            raise FormatError(f"{self.gguf.path}: tensor {name} is {info.format.name}, expected F32, F16 or BF16")
+            raise FormatError(f"{self.tensors.named(name)} is {info.format.name}, expected F32, F16 or BF16")
         return Vector((name,), taps * channels)
 
     def table(self, name: str, rows: int, cols: int) -> Table:
         try:
             activation_of(self.tensor(name, (cols, rows)).format)
         except FormatError as error:
-            raise FormatError(f"{self.gguf.path}: tensor {name}: {error}") from error
+            raise FormatError(f"{self.tensors.named(name)}: {error}") from error
         return Table(name, cols)
 
     def check_all_used(self) -> None:
         """ModelError naming tensors that no block asked for: they would change the result if they were used."""
-        extra = [n for n in self.gguf.tensors if n not in self.used]
+        extra = [n for n in self.tensors if n not in self.used]
         if extra:
             shown = ", ".join(extra[:4]) + (f" and {len(extra) - 4} more" if len(extra) > 4 else "")
             raise ModelError(
-                f"{self.gguf.path}: tensors that {self.config.arch.name} does not use: {shown}; "
+                f"{self.tensors.path}: tensors that {self.config.arch.name} does not use: {shown}; "
                 "this kind of model is not supported, its output would be wrong"
             )
 
@@ -158,7 +158,7 @@ class Builder:
         info = self.tensor(name, (k, rows, moe.n_expert))
         activation = activation_of(info.format)
         if activation == "q8" and k % QUANTUM:
-            raise FormatError(f"{self.gguf.path}: tensor {name}: rows of {k} values are not whole blocks of {QUANTUM}")
+            raise FormatError(f"{self.tensors.named(name)}: rows of {k} values are not whole blocks of {QUANTUM}")
         starts = tuple(e * rows + part[0] for e in range(moe.n_expert))
         w = Matrix((name,) * moe.n_expert, (part[1],) * moe.n_expert, k, info.format.name, activation, starts, True)
         source = self.quantized(x) if activation == "q8" else x

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ..errors import ModelError
 from ..formats import activation_of, format_by_name
-from ..gguf import GgufFile
+from ..gguf import GgufFile, TensorSet
 from ..program import Command, Matrix, Program, State, View, finish
 from ..program.step import ROW
 from . import attention, ffn
@@ -72,7 +72,7 @@ def draft_head(b: Builder, vocabulary: int, q4: bool) -> tuple[Matrix, int, int]
 
 
 def build_chain(
-    gguf: GgufFile, config: ModelConfig, ring_size: int, steps: int, p_min: float, vocabulary: int, q4_head: bool
+    tensors: TensorSet, config: ModelConfig, ring_size: int, steps: int, p_min: float, vocabulary: int, q4_head: bool
 ) -> Program:
     """Up to `steps` drafts: step i runs on row i of the step inputs. Outputs `id.i` and `prob.i`.
 
@@ -82,7 +82,7 @@ def build_chain(
     commands: list[Command] = []
     outputs: dict[str, View] = {}
     for i in range(steps):
-        b = Builder(gguf, config, prefix=f"draft.{i}.")
+        b = Builder(tensors, config, prefix=f"draft.{i}.")
         b.domain, b.row, b.skippable, b.layer = ROW, i, i > 0, len(config.layers)
         blk = f"blk.{b.layer}."
         x = emit_input(b, ring, outputs[f"id.{i - 1}"] if i else None)
@@ -101,8 +101,8 @@ def build_chain(
     return finish(commands, outputs)
 
 
-def adopt(gguf: GgufFile, config: ModelConfig, other: GgufFile) -> ModelConfig:
-    """Take the MTP block that another file of the same model holds; returns the configuration with it.
+def adopt(tensors: TensorSet, config: ModelConfig, other: GgufFile) -> tuple[TensorSet, ModelConfig]:
+    """Take the MTP block that another file of the same model holds; the tensors and the configuration with it.
 
     ModelError when that file holds none, or was made for another model.
     """
@@ -117,11 +117,5 @@ def adopt(gguf: GgufFile, config: ModelConfig, other: GgufFile) -> ModelConfig:
         ("head size", config.head_dim, theirs.head_dim),
     ):
         if a != b:
-            raise ModelError(f"{other.path}: made for another model: {what} {b}, {gguf.path} has {a}")
-    block = f"blk.{len(config.layers)}."
-    for name in [n for n in gguf.tensors if n.startswith(block)]:  # a block of its own, which the other one replaces
-        del gguf.tensors[name]
-    for name, info in other.tensors.items():
-        if name.startswith(block):
-            gguf.tensors[name] = info
-    return replace(config, mtp=theirs.mtp)
+            raise ModelError(f"{other.path}: made for another model: {what} {b}, {tensors.path} has {a}")
+    return tensors.with_block(f"blk.{len(config.layers)}.", other), replace(config, mtp=theirs.mtp)

@@ -146,7 +146,7 @@ def test_products_follow_the_written_order_bit_for_bit(fmt: str, seed: int) -> N
     case = draw("matmul", seed, fmt)
     args = case.program.commands[0].args
     w, ref = args["w"], Recorder(case)
-    raw = np.concatenate([case.file.tensors[name].raw for name in w.names])
+    raw = np.concatenate([case.file[name].data() for name in w.names])
     acc = np.zeros((len(ref.get(args["x"])), w.m), np.float32)
     if fmt in ("F32", "F16"):
         values, x = raw.view("<f4" if fmt == "F32" else "<f2").astype(np.float32).reshape(w.m, -1), ref.get(args["x"])

@@ -140,7 +140,7 @@ def test_another_files_block_replaces_the_models_own(tmp_path: Path) -> None:
             seq = engine.new_sequence()
             engine.forward(seq, tokens(9))
             drafts.append(chain(engine, seq, 7, 5))
-            assert not any("embed_tokens" in name for name in engine.gguf.tensors)
+            assert not any("embed_tokens" in name for name in engine.opened.tensors)
     assert drafts[0] == drafts[1]
 
 

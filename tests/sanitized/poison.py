@@ -115,7 +115,7 @@ class SanitizedExecutor(CompiledExecutor):
                     forbid(start + n * self.cache_stride + size + read, GAP - read)
         # Of the file only tables are read from now on.
         tables = {w.name for w in whole.weights() if isinstance(w, Table)}
-        self._file = [info.data() for name, info in job.tensors.tensors.items() if name not in tables]
+        self._file = [info.data() for name, info in job.tensors.items() if name not in tables]
         for data in self._file:
             forbid(data.ctypes.data, data.nbytes)
 
