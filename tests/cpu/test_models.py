@@ -76,7 +76,7 @@ def test_rotary_tables(arch: str, name: str, options: dict[str, Any], tmp_path: 
         for i, layer in enumerate(engine.config.layers):
             rope = engine.config.ropes[layer.rope]
             tensor = Vector((rope.factors,), rope.n_rot // 2) if rope.factors else None
-            table = rope_table(rope, 300, vector_values(engine.gguf, tensor) if tensor else None)
+            table = rope_table(rope, 300, vector_values(engine.opened.tensors, tensor) if tensor else None)
             theta, m = model.angles(i, 300)
             want = m * np.stack([np.cos(theta), np.sin(theta)], axis=-1)
             assert table.dtype == np.float32 and table.shape == want.shape
