@@ -40,8 +40,9 @@ from ie.settings import DraftOptions, EngineOptions
 from tests.fuzz.case import Case, gene
 from tests.fuzz.vocabularies import TEXTS
 
-EDGE = 1e30
-"""Magnitudes from which sums of products may leave float32 in one order of operations and not in another."""
+EDGE = 1e18
+"""Magnitudes from which squares, and sums of products, leave float32: a norm then is 0 on the executors that have it, and
+not in float64."""
 
 
 SHARP = 1e3
