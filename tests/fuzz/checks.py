@@ -41,7 +41,7 @@ from tests.fuzz.case import Case, gene
 from tests.fuzz.vocabularies import TEXTS
 
 EDGE = 1e18
-"""Magnitudes from which squares, and sums of products, leave float32: a norm then is 0 on the executors that have it, and
+"""Magnitudes from which squares, and sums of products, leave float32: a norm is then 0 on executors that have it, but
 not in float64."""
 
 
